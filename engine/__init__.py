@@ -1,0 +1,1 @@
+"""The machine's side of FreeToken Desktop: loads models, generates tokens, owns memory."""

@@ -1,0 +1,1 @@
+"""FTW folders and safetensors folders: read, write, convert."""

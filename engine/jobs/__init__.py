@@ -1,0 +1,1 @@
+"""Child processes with one task each."""

@@ -1,0 +1,1 @@
+"""Numbers in, numbers out: budgets, pressure, measured bandwidths. No torch, no device."""

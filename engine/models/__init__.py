@@ -1,0 +1,1 @@
+"""Model families: one file per `model_type`, over shared layers."""

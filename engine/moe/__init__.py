@@ -1,0 +1,1 @@
+"""Expert residency: pool, slots, cache, plan, execution, streaming."""

@@ -1,0 +1,1 @@
+"""Weight encodings: one file per format."""

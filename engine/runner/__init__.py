@@ -1,0 +1,1 @@
+"""One forward and one sampled token per row."""

@@ -1,0 +1,1 @@
+"""Requests to batches, step by step; resizes at safe points."""

@@ -1,0 +1,1 @@
+"""Text to tokens and back; chat templates; reasoning and tool calls."""

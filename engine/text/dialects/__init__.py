@@ -1,0 +1,1 @@
+"""How each chat format renders and splits text."""

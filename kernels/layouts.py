@@ -1,0 +1,84 @@
+"""How one expert lies in memory, as numbers. No tensors; knows no model.
+
+Layout `units16`: an expert is one contiguous record of I/16 units. A unit is complete work for 16
+rows of I: `g0 u0 g1 u1 .. g15 u15` (gate and up rows of H values, interleaved), then the matching
+16 columns of down, transposed (`d0 .. d15`, H values each), then the unit's scales, if the
+encoding has any. The record is padded to 4 KiB. So an expert can be split at any unit.
+Called by `engine.quant`, `engine.checkpoint`, `engine.moe` and every expert kernel.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Encoding = Literal["bf16", "fp8_block"]
+
+LAYOUT_ID = "units16"
+UNIT_ROWS = 16
+RECORD_ALIGN_BYTES = 4096
+UNIT_ALIGN_BYTES = 16
+VALUE_BYTES: dict[Encoding, int] = {"bf16": 2, "fp8_block": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """Sizes and offsets of one expert's record.
+
+    Attributes:
+        hidden: H, multiple of 1.
+        intermediate: I, a multiple of 16.
+        encoding: how a value is stored.
+        group: side G of a square scale block (0 = no scales). With `fp8_block`, each unit carries
+            fp32 scales [3, ceil(H/G)] for gate, up and down: its 16 rows lie in one block row.
+    """
+
+    hidden: int
+    intermediate: int
+    encoding: Encoding
+    group: int = 0
+
+    def __post_init__(self) -> None:
+        if self.intermediate % UNIT_ROWS:
+            raise ValueError(f"intermediate {self.intermediate} is not a multiple of {UNIT_ROWS}")
+        if self.group % UNIT_ROWS:
+            raise ValueError(f"group {self.group} is not a multiple of {UNIT_ROWS}")
+        if (self.group > 0) != (self.encoding == "fp8_block"):
+            raise ValueError(f"group {self.group} does not go with encoding {self.encoding}")
+
+    @property
+    def num_units(self) -> int:
+        """Units of one expert: I / 16."""
+        return self.intermediate // UNIT_ROWS
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one stored weight."""
+        return VALUE_BYTES[self.encoding]
+
+    @property
+    def unit_value_bytes(self) -> int:
+        """Bytes of a unit's weights: 16 gate rows, 16 up rows, 16 down columns."""
+        return 3 * UNIT_ROWS * self.hidden * self.value_bytes
+
+    @property
+    def scale_groups(self) -> int:
+        """Scales along H: ceil(H / G), 0 without scales."""
+        return -(-self.hidden // self.group) if self.group else 0
+
+    @property
+    def unit_scale_bytes(self) -> int:
+        """Bytes of a unit's fp32 scales, for gate, up and down."""
+        return 3 * self.scale_groups * 4
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes from one unit to the next."""
+        return _round_up(self.unit_value_bytes + self.unit_scale_bytes, UNIT_ALIGN_BYTES)
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes from one expert to the next: the units, padded to 4 KiB."""
+        return _round_up(self.num_units * self.unit_bytes, RECORD_ALIGN_BYTES)
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,1 @@
+"""Plain torch, always available; the truth for every fast kernel."""

@@ -1,0 +1,98 @@
+"""Figures as text: memory in GiB, files in GB, links in GB/s, tokens in K.
+
+Pure, and the same in every language; the words around a figure are the caller's.
+"""
+
+import math
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+MINUS = "\N{MINUS SIGN}"
+
+
+def memory(size_bytes: float) -> str:
+    """Return memory as "512 KiB", "37.3 MiB" or "9.6 GiB"."""
+    unit, name = memory_unit(abs(size_bytes))
+    return f"{in_unit(size_bytes, unit)} {name}"
+
+
+def memory_unit(largest_bytes: float) -> tuple[int, str]:
+    """Return the unit that suits a group of sizes whose greatest is `largest_bytes`."""
+    if largest_bytes >= _GIB:
+        return _GIB, "GiB"
+    if largest_bytes >= _MIB:
+        return _MIB, "MiB"
+    return _KIB, "KiB"
+
+
+def in_unit(size_bytes: float, unit: int) -> str:
+    """Return the number alone: one decimal below 100, none above, none for a round zero."""
+    value = size_bytes / unit
+    if abs(value) < 0.05:
+        return "0"
+    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
+
+
+def signed_memory(size_bytes: float, unit: int) -> str:
+    """Return a change as "+1.9" or "−1.9" in `unit`; "" where it would read as zero."""
+    text = in_unit(abs(size_bytes), unit)
+    return "" if text == "0" else f"{'+' if size_bytes > 0 else MINUS}{text}"
+
+
+def disk(size_bytes: float) -> str:
+    """Return a file size as "540 KB", "38.2 MB" or "158 GB"."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if size_bytes >= unit:
+            value = size_bytes / unit
+            return f"{value:.1f} {name}" if value < 99.95 else f"{value:,.0f} {name}"
+    return f"{size_bytes / 1e3:,.0f} KB"
+
+
+def number(value: float) -> str:
+    """Return a figure with three places that matter: "0.78", "24.8", "178"; "–" for NaN."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    for limit, places in ((0.995, 2), (99.95, 1)):
+        if abs(value) < limit:
+            return _plain(f"{value:.{places}f}")
+    return _plain(f"{value:,.0f}")
+
+
+def signed(value: float) -> str:
+    """Return a change with its sign, one decimal: "+1.4", "−0.3"."""
+    return f"{'+' if value >= 0 else MINUS}{abs(value):.1f}"
+
+
+def share(value: float) -> str:
+    """Return a share of 1 as "63 %"."""
+    return "–" if not math.isfinite(value) else f"{100 * value:.0f} %"
+
+
+def tokens(count: int) -> str:
+    """Return a token count as "640", "18.4K", "226K" or "1.0M"."""
+    if count < 1024:
+        return f"{count:,}"
+    if count < 1024 * 1024:
+        value = count / 1024
+        return f"{value:.0f}K" if value >= 99.5 or value == int(value) else f"{value:.1f}K"
+    return f"{count / 1024 / 1024:.1f}M"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as "40 s", "8 min" or "2 h 5 min"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def milliseconds(value: float) -> str:
+    """Return a pause as "0.4 ms", "31 ms" or "1.2 s"."""
+    if value >= 1000:
+        return f"{value / 1000:.1f} s"
+    return f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms"
+
+
+def _plain(text: str) -> str:
+    return text.replace("-", MINUS)

@@ -1,0 +1,1 @@
+"""What the app does without a window: processes, files, meters. QtCore, QtNetwork at most."""

@@ -1,0 +1,381 @@
+"""Every chat of this person: a SQLite file that never loses a reply.
+
+Edit, regenerate and delete only add or hide nodes of the message tree; `leaf` of a chat names the
+path that is shown, and each message remembers which of its answers was chosen. A reply that is
+being written is saved each second (`save_partial`); what a crash left unfinished is marked
+interrupted at the next start. Knows no Qt and no engine process; used by `viewmodels.chat*`.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from app.services import chat_search
+from app.services.chat_file import ChatFile
+from app.services.chat_records import (
+    Chat,
+    ChatId,
+    Message,
+    MessageId,
+    MessageState,
+    ReplyFacts,
+    SearchHit,
+    StoreNotice,
+)
+from app.services.chat_rows import (
+    CHAT_COLUMNS,
+    MESSAGE_COLUMNS,
+    chat_from,
+    encode,
+    message_from,
+    sampling_json,
+)
+from app.services.chat_schema import searchable
+from engine.protocol.messages import Part, Sampling
+
+HIDDEN_KEPT_S = 30 * 86_400.0  # a deleted message can be brought back for this long
+
+
+class ChatStore:
+    """Chats and message trees. Calls are short and made from one thread.
+
+    Args:
+        folder: where the database lies (`DataRoot.chats`); made if absent.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._listener: Callable[[StoreNotice], None] | None = None
+        self._unheard: list[StoreNotice] = []
+        self._file = ChatFile(folder, self._say, clock)
+        self._recover()
+
+    @property
+    def path(self) -> Path:
+        """The database file."""
+        return self._file.path
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the disk refuses writes, so that text lives in memory only."""
+        return self._file.in_memory
+
+    def listen(self, listener: Callable[[StoreNotice], None]) -> None:
+        """Tell `listener` about damaged files and full disks, also those noticed before."""
+        self._listener = listener
+        unheard, self._unheard = self._unheard, []
+        for notice in unheard:
+            listener(notice)
+
+    def close(self) -> None:
+        """Close the file; text held in memory is saved if the disk takes it now."""
+        self._file.close()
+
+    # --- chats ----------------------------------------------------------------------------------
+
+    def chats(self) -> list[Chat]:
+        """Return all chats, the last used first."""
+        rows = self._file.read(f"SELECT {CHAT_COLUMNS} FROM chats ORDER BY updated DESC, id DESC")
+        return [chat_from(row) for row in rows]
+
+    def chat(self, chat_id: ChatId) -> Chat | None:
+        """Return one chat, or None if it was deleted."""
+        rows = self._file.read(f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ?", (chat_id,))
+        return chat_from(rows[0]) if rows else None
+
+    def create_chat(
+        self, title: str = "", system_prompt: str = "", sampling: Sampling | None = None
+    ) -> Chat:
+        """Add an empty chat."""
+        now = self._clock()
+
+        def work(db: sqlite3.Connection) -> int:
+            cursor = db.execute(
+                "INSERT INTO chats(title, created, updated, system_prompt, sampling)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (title, now, now, system_prompt, sampling_json(sampling)),
+            )
+            return cursor.lastrowid or 0
+
+        chat_id = ChatId(self._file.write(work))
+        return Chat(chat_id, title, False, now, now, system_prompt, sampling)
+
+    def save_chat(self, chat: Chat) -> None:
+        """Store title, pin, system prompt, sampling and draft; the leaf follows the messages."""
+        values = (
+            chat.title,
+            int(chat.pinned),
+            chat.system_prompt,
+            sampling_json(chat.sampling),
+            chat.draft,
+            chat.id,
+        )
+        self._file.write(
+            lambda db: db.execute(
+                "UPDATE chats SET title = ?, pinned = ?, system_prompt = ?, sampling = ?,"
+                " draft = ? WHERE id = ?",
+                values,
+            )
+        )
+
+    def delete_chat(self, chat_id: ChatId) -> None:
+        """Remove a chat and all its messages for good."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "DELETE FROM search WHERE rowid IN (SELECT id FROM messages WHERE chat = ?)",
+                (chat_id,),
+            )
+            db.execute("DELETE FROM messages WHERE chat = ?", (chat_id,))
+            db.execute("DELETE FROM chats WHERE id = ?", (chat_id,))
+
+        self._file.write(work)
+
+    # --- the tree -------------------------------------------------------------------------------
+
+    def path_of(self, chat_id: ChatId) -> list[Message]:
+        """Return the messages that are shown, from the first to the leaf."""
+        rows = self._file.read(
+            "WITH RECURSIVE up(id, depth) AS ("
+            " SELECT leaf, 0 FROM chats WHERE id = ? UNION ALL"
+            " SELECT m.parent, up.depth + 1 FROM messages m JOIN up ON m.id = up.id)"
+            f" SELECT {', '.join('m.' + name for name in MESSAGE_COLUMNS.split(', '))}"
+            " FROM up JOIN messages m ON m.id = up.id ORDER BY up.depth DESC",
+            (chat_id,),
+        )
+        return [message_from(row) for row in rows]
+
+    def message(self, message_id: MessageId) -> Message | None:
+        """Return one message, hidden or not; None if it is unknown."""
+        rows = self._file.read(
+            f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id = ?", (message_id,)
+        )
+        return message_from(rows[0]) if rows else None
+
+    def versions(self, message: Message) -> list[MessageId]:
+        """Return the visible versions of a turn in the order they were made, itself among them."""
+        rows = self._file.read(
+            "SELECT id FROM messages WHERE chat = ? AND parent IS ? AND hidden = 0 ORDER BY id",
+            (message.chat_id, message.parent),
+        )
+        return [MessageId(row[0]) for row in rows]
+
+    def all_messages(self, chat_id: ChatId) -> list[Message]:
+        """Return every visible message of every branch, in the order they were made."""
+        rows = self._file.read(
+            f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE chat = ? AND hidden = 0 ORDER BY id",
+            (chat_id,),
+        )
+        return [message_from(row) for row in rows]
+
+    def add_message(self, message: Message) -> Message:
+        """Add a message below its parent and show it. Returns it with id and time filled in."""
+        now = self._clock()
+
+        def work(db: sqlite3.Connection) -> int:
+            cursor = db.execute(
+                "INSERT INTO messages(chat, parent, role, parts, model, state, facts, created)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    message.chat_id,
+                    message.parent,
+                    message.role,
+                    encode(message.parts),
+                    message.model,
+                    message.state,
+                    encode(message.facts),
+                    now,
+                ),
+            )
+            number = cursor.lastrowid or 0
+            if message.state is not MessageState.PARTIAL:
+                _index(db, number)
+            db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (number, message.parent))
+            db.execute(
+                "UPDATE chats SET leaf = ?, updated = ? WHERE id = ?",
+                (number, now, message.chat_id),
+            )
+            return number
+
+        return replace(message, id=MessageId(self._file.write(work)), created=now)
+
+    def begin_reply(self, message: Message, model: str) -> Message:
+        """Mark a reply as being written by `model`; it may have text already, to be continued."""
+        self._file.write(
+            lambda db: db.execute(
+                "UPDATE messages SET state = 'partial', model = ? WHERE id = ?", (model, message.id)
+            )
+        )
+        return replace(message, state=MessageState.PARTIAL, model=model)
+
+    def save_partial(self, message_id: MessageId, parts: Sequence[Part]) -> None:
+        """Keep what has arrived of a reply so far; called about once a second."""
+        self._file.write(
+            lambda db: db.execute(
+                "UPDATE messages SET parts = ?, state = 'partial' WHERE id = ?",
+                (encode(tuple(parts)), message_id),
+            )
+        )
+
+    def finish(
+        self,
+        message_id: MessageId,
+        parts: Sequence[Part],
+        state: MessageState,
+        facts: ReplyFacts,
+    ) -> None:
+        """Store the end of a reply: whole text, how it ended, figures."""
+        now = self._clock()
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "UPDATE messages SET parts = ?, state = ?, facts = ? WHERE id = ?",
+                (encode(tuple(parts)), state, encode(facts), message_id),
+            )
+            db.execute(
+                "UPDATE chats SET updated = ? WHERE id = (SELECT chat FROM messages WHERE id = ?)",
+                (now, message_id),
+            )
+            if not _is_hidden(db, message_id):  # deleted while it was being written
+                _index(db, message_id)
+
+        self._file.write(work)
+
+    def show(self, message_id: MessageId) -> None:
+        """Show the branch through this message, down to the answer last chosen there."""
+
+        def work(db: sqlite3.Connection) -> None:
+            row = db.execute(
+                "SELECT chat, parent FROM messages WHERE id = ?", (message_id,)
+            ).fetchone()
+            if row is None:
+                return
+            db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (message_id, row[1]))
+            leaf = _leaf_below(db, message_id)
+            db.execute("UPDATE chats SET leaf = ? WHERE id = ?", (leaf, row[0]))
+
+        self._file.write(work)
+
+    def hide(self, message_id: MessageId) -> None:
+        """Delete a message and what follows it on its branch; `unhide` brings it back.
+
+        Another version of the turn is shown if there is one, else the path ends at its parent.
+        """
+        now = self._clock()
+
+        def work(db: sqlite3.Connection) -> None:
+            row = db.execute(
+                "SELECT chat, parent FROM messages WHERE id = ? AND hidden = 0", (message_id,)
+            ).fetchone()
+            if row is None:
+                return
+            chat_id, parent = row
+            db.execute("UPDATE messages SET hidden = ? WHERE id = ?", (now, message_id))
+            for (number,) in _subtree(db, message_id):
+                db.execute("DELETE FROM search WHERE rowid = ?", (number,))
+            other = db.execute(
+                "SELECT id FROM messages WHERE chat = ? AND parent IS ? AND hidden = 0"
+                " ORDER BY id DESC LIMIT 1",
+                (chat_id, parent),
+            ).fetchone()
+            chosen = other[0] if other else None
+            db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (chosen, parent))
+            leaf = parent if chosen is None else _leaf_below(db, chosen)
+            db.execute("UPDATE chats SET leaf = ? WHERE id = ?", (leaf, chat_id))
+
+        self._file.write(work)
+
+    def unhide(self, message_id: MessageId) -> None:
+        """Bring a deleted message back with all that followed it, and show it."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute("UPDATE messages SET hidden = 0 WHERE id = ?", (message_id,))
+            for (number,) in _subtree(db, message_id):
+                _index(db, number)
+
+        self._file.write(work)
+        self.show(message_id)
+
+    # --- search and notes -----------------------------------------------------------------------
+
+    def search(self, query: str) -> list[SearchHit]:
+        """Return chats whose title or text holds all words of the query, the newest first."""
+        return chat_search.search(self._file, query, self.chats())
+
+    def note(self, name: str) -> str:
+        """Return a small note of the app (such as the draft of a chat not yet begun), or ""."""
+        rows = self._file.read("SELECT value FROM notes WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else ""
+
+    def save_note(self, name: str, value: str) -> None:
+        """Store a small note under a name."""
+        self._file.write(
+            lambda db: db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, value))
+        )
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _say(self, notice: StoreNotice) -> None:
+        if self._listener is None:
+            self._unheard.append(notice)
+        else:
+            self._listener(notice)
+
+    def _recover(self) -> None:
+        """Mark what a crash left unfinished, and drop what was deleted long ago."""
+        old = self._clock() - HIDDEN_KEPT_S
+
+        def work(db: sqlite3.Connection) -> None:
+            unfinished = db.execute("SELECT id FROM messages WHERE state = 'partial'").fetchall()
+            db.execute("UPDATE messages SET state = 'interrupted' WHERE state = 'partial'")
+            for (number,) in unfinished:
+                _index(db, number)
+            db.execute("DELETE FROM messages WHERE hidden > 0 AND hidden < ?", (old,))
+
+        self._file.write(work)
+
+
+def _index(db: sqlite3.Connection, number: int) -> None:
+    """Make search see the present text of a message."""
+    row = db.execute("SELECT parts FROM messages WHERE id = ?", (number,)).fetchone()
+    db.execute("DELETE FROM search WHERE rowid = ?", (number,))
+    if row is not None and (text := searchable(row[0])):
+        db.execute("INSERT INTO search(rowid, text) VALUES (?, ?)", (number, text))
+
+
+def _leaf_below(db: sqlite3.Connection, number: int) -> int:
+    """Follow the chosen answers down; where none is chosen or it is hidden, the newest."""
+    while True:
+        row = db.execute(
+            "SELECT c.id FROM messages m JOIN messages c ON c.parent = m.id AND c.hidden = 0"
+            " WHERE m.id = ? ORDER BY c.id = m.chosen DESC, c.id DESC LIMIT 1",
+            (number,),
+        ).fetchone()
+        if row is None:
+            return number
+        number = row[0]
+
+
+def _subtree(db: sqlite3.Connection, number: int) -> list[tuple[int]]:
+    """Return a message and what follows it, as far as nothing is hidden by its own."""
+    return db.execute(
+        "WITH RECURSIVE down(id) AS (SELECT ? UNION ALL"
+        " SELECT m.id FROM messages m JOIN down ON m.parent = down.id WHERE m.hidden = 0)"
+        " SELECT id FROM down",
+        (number,),
+    ).fetchall()
+
+
+def _is_hidden(db: sqlite3.Connection, number: int) -> bool:
+    """Whether a message or anything above it was deleted."""
+    row = db.execute(
+        "WITH RECURSIVE up(id, parent, hidden) AS ("
+        " SELECT id, parent, hidden FROM messages WHERE id = ? UNION ALL"
+        " SELECT m.id, m.parent, m.hidden FROM messages m JOIN up ON m.id = up.parent)"
+        " SELECT max(hidden) FROM up",
+        (number,),
+    ).fetchone()
+    return bool(row[0])

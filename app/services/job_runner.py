@@ -1,0 +1,316 @@
+"""Long work as child processes of the engine program, one after the other, with a queue on disk.
+
+Knows no job by its name: `spec` goes through as it is. Cancel = close stdin, then kill.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from PySide6.QtCore import QObject, QProcess, QTimer, Signal
+
+from app.services.engine_program import EngineProgram
+from app.services.job_state import JobFile, JobState, SpeedMeter
+from app.services.outcome import LogTail, crash_sentence
+from app.wording import tr
+from engine.protocol import messages as m
+from engine.protocol.errors import EngineError, ErrorCode
+from engine.protocol.framing import LineFramer
+
+KEPT = 20  # finished jobs that stay listed
+RESUMABLE = ("convert", "verify")
+
+
+class JobRunner(QObject):
+    """Jobs of the person.
+
+    Args:
+        program: the engine program.
+        path: the queue file.
+        sink: takes the stderr lines of jobs.
+        stall_s: without progress for so long, a job counts as stalled.
+        kill_after_s: from cancel to kill.
+
+    Signals:
+        progress(str, Progress): of a job, as it comes.
+        point(str, ProfilePoint): of a profiler job.
+        done(str, JobDone): the job ended well.
+        failed(str, Error): it did not; also for a cancelled one, with code CANCELLED.
+        changed(): `jobs()` differs.
+        idle(): the last child process is gone.
+    """
+
+    progress = Signal(str, object)
+    point = Signal(str, object)
+    done = Signal(str, object)
+    failed = Signal(str, object)
+    changed = Signal()
+    idle = Signal()
+
+    def __init__(
+        self,
+        program: EngineProgram,
+        path: Path,
+        sink: Callable[[str], None] | None = None,
+        stall_s: float = 60.0,
+        kill_after_s: float = 2.5,
+    ) -> None:
+        super().__init__()
+        self._program = program
+        self._sink = sink
+        self._file = JobFile(path)
+        self._kill_after_ms = round(kill_after_s * 1000)
+        self._jobs: dict[str, JobState] = {}
+        for job in self._file.read():
+            if not job.is_open and (job.phase != "interrupted" or job.job in RESUMABLE):
+                self._jobs[job.id] = job
+        self._child: _Child | None = None
+        self._closing = False
+        self._stall = QTimer(self)
+        self._stall.setSingleShot(True)
+        self._stall.setInterval(round(stall_s * 1000))
+        self._stall.timeout.connect(self._on_stall)
+
+    def jobs(self) -> tuple[JobState, ...]:
+        """Return all listed jobs, oldest first."""
+        return tuple(self._jobs.values())
+
+    def job(self, job_id: str) -> JobState | None:
+        """Return one job, None if it is not listed."""
+        return self._jobs.get(job_id)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no child process runs."""
+        return self._child is None
+
+    def start(self, job: str, spec: dict[str, object], title: str = "") -> str:
+        """Queue a job. Returns its id; it starts when the ones before it have ended."""
+        number = 1 + max((int(k.rpartition("-")[2]) for k in self._jobs), default=0)
+        state = JobState(id=f"job-{number}", job=job, spec=spec, title=title or job)
+        self._put(state)
+        self._next()
+        return state.id
+
+    def resume(self, job_id: str) -> None:
+        """Queue an interrupted, failed or cancelled job again, under the same id."""
+        job = self._jobs.get(job_id)
+        if job is None or job.is_open or job.phase == "done":
+            return
+        del self._jobs[job_id]  # to the end of the queue
+        self._put(JobState(id=job.id, job=job.job, spec=job.spec, title=job.title))
+        self._next()
+
+    def dismiss(self, job_id: str) -> None:
+        """Take a job that is over from the list."""
+        job = self._jobs.get(job_id)
+        if job is not None and not job.is_open:
+            del self._jobs[job_id]
+            self._keep()
+            self.changed.emit()
+
+    def cancel(self, job_id: str) -> None:
+        """End a job; a running one cleans up first. `failed` with code CANCELLED follows."""
+        job = self._jobs.get(job_id)
+        if job is None or not job.is_open:
+            return
+        if self._child is not None and self._child.job_id == job_id:
+            if not job.is_cancelling:
+                self._update(job_id, is_cancelling=True)
+                self._child.cancel(self._kill_after_ms)
+            return
+        self._end(job_id, m.Error(code=ErrorCode.CANCELLED, message=tr("Cancelled.")))
+
+    def close(self) -> None:
+        """End the running child for the end of the app; its job stays resumable. See `idle`."""
+        self._closing = True
+        self._stall.stop()
+        if self._child is not None:
+            self._child.cancel(self._kill_after_ms)
+
+    # --- one child
+
+    def _next(self) -> None:
+        if self._child is not None or self._closing:
+            return
+        waiting = next((job for job in self._jobs.values() if job.phase == "waiting"), None)
+        if waiting is None:
+            return
+        child = _Child(waiting.id, self._program, waiting.job, waiting.spec, self)
+        child.told.connect(self._on_event)
+        child.ended.connect(self._on_ended)
+        if self._sink is not None:
+            child.logged.connect(self._sink)
+        self._child = child
+        self._update(waiting.id, phase="running")
+        self._stall.start()
+        child.start()
+
+    def _on_event(self, job_id: str, event: object) -> None:
+        if isinstance(event, m.Progress):
+            assert self._child is not None
+            before = self._jobs[job_id].progress
+            meter = self._child.meter
+            meter.add(event)
+            moved = before is None or (before.stage, before.done_bytes) != (
+                event.stage,
+                event.done_bytes,
+            )
+            if moved and not self._closing:
+                self._stall.start()
+            stalled = self._jobs[job_id].is_stalled and not moved
+            self._jobs[job_id] = msgspec.structs.replace(
+                self._jobs[job_id],
+                progress=event,
+                speed_bytes_s=meter.bytes_s,
+                eta_s=meter.eta_s(event),
+                is_stalled=stalled,
+            )
+            self.progress.emit(job_id, event)
+            self.changed.emit()
+        elif isinstance(event, m.ProfilePoint):
+            self._stall.start()
+            self.point.emit(job_id, event)
+
+    def _on_stall(self) -> None:
+        if self._child is not None:
+            self._update(self._child.job_id, is_stalled=True, eta_s=None)
+
+    def _on_ended(self, job_id: str, end: object) -> None:
+        child, self._child = self._child, None
+        self._stall.stop()
+        if child is not None:
+            child.deleteLater()
+        if self._closing and not isinstance(end, m.JobDone):
+            # Stays "running" in the file, which the next start reads as interrupted.
+            self.idle.emit()
+            return
+        self._end(job_id, end)
+        self._next()
+        if self._child is None:
+            self.idle.emit()
+
+    def _end(self, job_id: str, end: object) -> None:
+        if isinstance(end, m.JobDone):
+            self._update(job_id, phase="done", result=end.result, is_stalled=False, eta_s=0.0)
+            self.done.emit(job_id, end)
+        elif isinstance(end, m.Error):
+            cancelled = end.code is ErrorCode.CANCELLED or self._jobs[job_id].is_cancelling
+            if cancelled:
+                end = msgspec.structs.replace(end, code=ErrorCode.CANCELLED)
+            self._update(
+                job_id,
+                phase="cancelled" if cancelled else "failed",
+                error=end,
+                is_stalled=False,
+                is_cancelling=False,
+                eta_s=None,
+            )
+            self.failed.emit(job_id, end)
+
+    def _update(self, job_id: str, **changes: object) -> None:
+        self._put(msgspec.structs.replace(self._jobs[job_id], **changes))
+
+    def _put(self, job: JobState) -> None:
+        self._jobs[job.id] = job
+        over = [k for k, v in self._jobs.items() if not v.is_open and v.phase != "interrupted"]
+        for old in over[:-KEPT]:
+            del self._jobs[old]
+        self._keep()
+        self.changed.emit()
+
+    def _keep(self) -> None:
+        try:
+            self._file.write(tuple(self._jobs.values()))
+        except OSError as problem:
+            if self._sink is not None:
+                self._sink(f"WARNING the job list could not be saved: {problem.strerror}")
+
+
+class _Child(QObject):
+    """One job process.
+
+    Signals:
+        told(str, Event): anything but the end.
+        logged(str): a line of stderr.
+        ended(str, JobDone | Error): exactly once.
+    """
+
+    told = Signal(str, object)
+    logged = Signal(str)
+    ended = Signal(str, object)
+
+    def __init__(
+        self,
+        job_id: str,
+        program: EngineProgram,
+        job: str,
+        spec: dict[str, object],
+        parent: QObject,
+    ) -> None:
+        super().__init__(parent)
+        self.job_id = job_id
+        self.meter = SpeedMeter(time.monotonic)
+        self._out, self._err, self._tail = LineFramer(), LineFramer(), LogTail()
+        self._end: m.JobDone | m.Error | None = None
+        self._process = QProcess(self)
+        self._process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
+        text = msgspec.json.encode(spec).decode()
+        program.prepare(self._process, ("--job", job, "--spec", text))
+        self._process.readyReadStandardOutput.connect(self._read_out)
+        self._process.readyReadStandardError.connect(self._read_err)
+        self._process.finished.connect(self._on_finished)
+        self._process.errorOccurred.connect(self._on_error)
+
+    def start(self) -> None:
+        """Start the process; stdin stays open until a cancel."""
+        self._process.start()
+
+    def cancel(self, kill_after_ms: int) -> None:
+        """End of stdin now, kill if that is not enough."""
+        self._process.closeWriteChannel()
+        QTimer.singleShot(kill_after_ms, self, self._process.kill)
+
+    def _read_out(self) -> None:
+        self._take(self._out.feed(bytes(self._process.readAllStandardOutput().data())))
+
+    def _take(self, lines: Sequence[object]) -> None:
+        for line in lines:
+            try:
+                event = m.decode_event(line if isinstance(line, bytes) else b"")
+            except EngineError as problem:
+                self.logged.emit(f"ERROR not a message of a job: {problem.message}")
+                continue
+            if isinstance(event, (m.JobDone, m.Error)):
+                self._end = event
+            else:
+                self.told.emit(self.job_id, event)
+
+    def _read_err(self) -> None:
+        for line in self._err.feed(bytes(self._process.readAllStandardError().data())):
+            text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line.message
+            self._tail.add(text)
+            self.logged.emit(text)
+
+    def _on_error(self, error: QProcess.ProcessError) -> None:
+        if error == QProcess.ProcessError.FailedToStart:
+            reason = self._process.errorString()
+            self._fail(tr("The job could not be started: {reason}", reason=reason))
+
+    def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
+        self._read_out()
+        self._read_err()
+        rest = self._out.close()
+        if rest:
+            self._take([rest])
+        if self._end is not None and (code == 0 or isinstance(self._end, m.Error)):
+            self.ended.emit(self.job_id, self._end)
+        elif status == QProcess.ExitStatus.CrashExit:
+            self._fail(crash_sentence(code if 0 < code < 128 else 0))
+        else:
+            self._fail(tr("The job ended with exit code {code} and no result.", code=code))
+
+    def _fail(self, sentence: str) -> None:
+        last = self._tail.outcome(True, sentence).last_log
+        self.ended.emit(self.job_id, m.Error(code=ErrorCode.INTERNAL, message=sentence, hint=last))

@@ -1,0 +1,189 @@
+"""The models on this machine: looked for on a thread, listed as entries, deleted on request.
+
+Knows no engine: what the engine thinks of a model is heard when it is loaded.
+"""
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, Signal
+
+from app.services.model_scan import (
+    DELETED_SUFFIX,
+    ModelEntry,
+    Scan,
+    SkipNote,
+    read_ftw,
+    scan,
+)
+from app.wording import tr
+
+__all__ = ["ModelEntry", "ModelLibrary", "SkipNote"]
+
+
+class ModelLibrary(QObject):
+    """Entries of the models folders, newest look.
+
+    Args:
+        folder: the app's own models folder; made when needed.
+        sources: folder with the sources that came with the app.
+        extra: the folder from the settings, None = none.
+
+    Signals:
+        changed(): entries, notes or missing folders may differ.
+    """
+
+    changed = Signal()
+    _scanned = Signal(int, object)
+
+    def __init__(
+        self,
+        folder: Path,
+        sources: Path,
+        extra: Path | None = None,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._own = folder
+        self._sources = sources
+        self._extra = extra
+        self._scan = Scan()
+        self._round = 0
+        self._closed = False
+        self._is_scanned = False
+        self._scanned.connect(self._take, Qt.ConnectionType.QueuedConnection)
+
+    # --- facts
+
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """Return all models, those that can be loaded first."""
+        return self._scan.entries
+
+    @property
+    def notes(self) -> tuple[SkipNote, ...]:
+        """What was left out of the list, and why."""
+        return self._scan.notes
+
+    @property
+    def missing(self) -> tuple[Path, ...]:
+        """Chosen models folders that are not there now; their models come back with them."""
+        return tuple(path for path in self._scan.missing if path != self._own)
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether the first look is over."""
+        return self._is_scanned
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The models folders that are looked at."""
+        return (self._own,) if self._extra is None else (self._own, self._extra)
+
+    @property
+    def target_folder(self) -> Path:
+        """Where new models go: the chosen folder, else the app's own."""
+        return self._extra or self._own
+
+    def entry(self, path: str | Path) -> ModelEntry | None:
+        """Return the entry with this folder."""
+        return next((e for e in self._scan.entries if e.path == Path(path)), None)
+
+    def target_for(self, name: str) -> Path:
+        """Return a folder for a new model that does not exist yet.
+
+        Raises:
+            OSError: the chosen folder is not there; nothing is written elsewhere (case D-17).
+        """
+        base = self.target_folder
+        if base == self._own:
+            base.mkdir(parents=True, exist_ok=True)
+        elif not base.is_dir():
+            raise FileNotFoundError(tr("The models folder {path} is not there.", path=base))
+        target = base / name
+        number = 2
+        while target.exists():
+            target = base / f"{name}-{number}"
+            number += 1
+        return target
+
+    # --- actions
+
+    def set_extra(self, folder: Path | None) -> None:
+        """Look into another chosen folder from now on."""
+        if folder != self._extra:
+            self._extra = folder
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Look again; `changed` follows. A newer look makes an older one worthless."""
+        self._round += 1
+        number, folders = self._round, self.folders
+        sources = self._sources
+
+        def work() -> None:
+            try:
+                found = scan(folders, tuple(sorted(sources.iterdir())))
+            except OSError:
+                found = scan(folders, ())
+            self._tell(number, found)
+
+        # A daemon: a folder on a dead share may block for ever, and must not keep the app alive.
+        threading.Thread(target=work, name="model-library", daemon=True).start()
+
+    def delete(self, path: str | Path) -> int:
+        """Remove an FTW folder of ours; it leaves the list at once, the disk soon after.
+
+        Returns: the bytes that become free.
+
+        Raises:
+            ValueError: it is not an FTW folder directly inside a models folder.
+            OSError: it cannot be renamed.
+        """
+        folder = Path(path)
+        entry = read_ftw(folder)
+        if folder.parent not in self.folders or folder.is_symlink():
+            raise ValueError(tr("{path} does not lie in a models folder.", path=folder))
+        num_bytes = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
+        doomed = folder.with_name(f".{folder.name}{DELETED_SUFFIX}")
+        if doomed.exists():
+            shutil.rmtree(doomed, ignore_errors=True)
+        folder.rename(doomed)
+        self._drop(entry.path)
+        self._on_thread(lambda: shutil.rmtree(doomed, ignore_errors=True))
+        self.refresh()
+        return num_bytes
+
+    def close(self) -> None:
+        """Take no results any more."""
+        self._closed = True
+
+    def _on_thread(self, work: Callable[[], object]) -> None:
+        threading.Thread(target=work, name="model-delete", daemon=True).start()
+
+    def _tell(self, number: int, found: Scan) -> None:
+        if not self._closed:
+            with contextlib.suppress(RuntimeError):  # the app has ended meanwhile
+                self._scanned.emit(number, found)
+
+    def _take(self, number: int, found: Scan) -> None:
+        if number != self._round or self._closed:
+            return
+        self._scan = self._without_done(found)
+        self._is_scanned = True
+        self.changed.emit()
+
+    def _without_done(self, found: Scan) -> Scan:
+        """Hide sources that are converted already."""
+        done = {e.name for e in found.entries if e.kind == "ftw" and e.is_builtin}
+        shown = tuple(
+            e for e in found.entries if not (e.kind == "builtin_source" and e.name in done)
+        )
+        return Scan(shown, found.notes, found.missing)
+
+    def _drop(self, path: Path) -> None:
+        kept = tuple(e for e in self._scan.entries if e.path != path)
+        self._scan = Scan(kept, self._scan.notes, self._scan.missing)
+        self.changed.emit()

@@ -1,0 +1,133 @@
+"""How much of the context a conversation takes, and the draft with it. QtCore only.
+
+The engine counts (template included); asked again a moment after the last change, one question at
+a time. Without a model nothing is known and the figures are 0.
+"""
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.services.engine_client import EngineClient
+from engine.protocol.messages import (
+    ChatMessage,
+    Error,
+    Part,
+    Stats,
+    Status,
+    TokenCount,
+)
+
+ASK_MS = 400
+
+
+class ContextMeter(QObject):
+    """Counts the shown conversation and the draft.
+
+    `messages` gives the conversation as it would be sent; it is asked when a count is due.
+
+    Signals:
+        changed: any figure is another now.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        client: EngineClient,
+        messages: Callable[[], tuple[ChatMessage, ...]],
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._client, self._messages = client, messages
+        self._draft = ""
+        self._history_due = False
+        self._history_id = ""
+        self._draft_id = ""
+        self._history_tokens = 0
+        self._whole_tokens = 0
+        self._capacity = 0
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(ASK_MS)
+        self._timer.timeout.connect(self._ask)
+        client.token_count.connect(self._on_count)
+        client.failed.connect(self._on_failed)
+        client.stats.connect(self._on_stats)
+        client.status.connect(self._on_status)
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens of the conversation without the draft, as counted last."""
+        return self._history_tokens
+
+    @property
+    def draft_tokens(self) -> int:
+        """What the draft would add."""
+        return max(0, self._whole_tokens - self._history_tokens) if self._draft.strip() else 0
+
+    @property
+    def capacity_tokens(self) -> int:
+        """What one conversation may take: the model's limit or the KV pool, the smaller."""
+        model = self._client.model
+        limit = model.context_tokens if model is not None else 0
+        found = [value for value in (limit, self._capacity) if value > 0]
+        return min(found, default=0)
+
+    def set_draft(self, draft: str) -> None:
+        """Count the draft soon."""
+        self._draft = draft
+        self._timer.start()
+        if not draft.strip():
+            self.changed.emit()
+
+    def recount(self) -> None:
+        """Count the conversation soon: another chat, branch, message or system prompt."""
+        self._history_due = True
+        self._timer.start()
+
+    def forget(self) -> None:
+        """Show nothing until the next count: another conversation is on screen."""
+        self._history_tokens = self._whole_tokens = 0
+        self._history_id = self._draft_id = ""
+        self.changed.emit()
+        self.recount()
+
+    def _ask(self) -> None:
+        if self._client.model is None:
+            return
+        messages = self._messages()
+        if self._history_due:
+            self._history_due = False
+            self._history_tokens = 0 if not messages else self._history_tokens
+            self._history_id = self._client.count_tokens(messages) if messages else ""
+        if self._draft.strip():
+            draft = ChatMessage(role="user", parts=(Part(text=self._draft),))
+            self._draft_id = self._client.count_tokens((*messages, draft))
+
+    def _on_count(self, event: TokenCount) -> None:
+        if event.id == self._history_id:
+            self._history_tokens = event.num_tokens
+        elif event.id == self._draft_id:
+            self._whole_tokens = event.num_tokens
+        else:
+            return
+        self.changed.emit()
+
+    def _on_failed(self, event: Error) -> None:
+        if event.id and event.id in (self._history_id, self._draft_id):
+            self._history_id = "" if event.id == self._history_id else self._history_id
+            self._draft_id = "" if event.id == self._draft_id else self._draft_id
+
+    def _on_stats(self, event: Stats) -> None:
+        self._set_capacity(event.context_capacity_tokens)
+
+    def _on_status(self, event: Status) -> None:
+        pools = [pool for device in event.devices for pool in device.pools if pool.name == "kv"]
+        if pools:
+            self._set_capacity(pools[0].units)
+
+    def _set_capacity(self, tokens: int) -> None:
+        if tokens and tokens != self._capacity:
+            self._capacity = tokens
+            self.changed.emit()

@@ -1,0 +1,300 @@
+"""The window: rail, strip, pages, notes. It shows what the session says and hands on what is asked.
+
+Made by the composition root with the session and the pages; knows no service.
+"""
+
+from collections.abc import Callable, Mapping
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QApplication, QStackedWidget, QWidget
+
+from app.theme import SIZE, ZOOM_STEP, follow, px, theme
+from app.views.geometry import WindowPlace, on_screen, read_place
+from app.views.help_dialog import HelpDialog
+from app.views.session_face import Session, TakesShortcuts
+from app.views.shortcuts import PAGES, Shortcut, bind
+from app.widgets.buttons import Button
+from app.widgets.cards import Card, Line
+from app.widgets.labels import Icon, Label
+from app.widgets.layout import hbox, holder, vbox
+from app.widgets.rail import Rail, Reading
+from app.widgets.strip import Strip
+from app.widgets.toasts import Toasts
+from app.wording import tr
+from engine.protocol.messages import EngineState, Status
+
+FOLD_BELOW = 1000  # px at 100 %
+_PILL = {
+    EngineState.IDLE: "off",
+    EngineState.LOADING: "loading",
+    EngineState.READY: "ready",
+    EngineState.GENERATING: "generating",
+    EngineState.MOVING: "moving",
+    EngineState.STOPPING: "off",
+}
+
+
+class MainWindow(QWidget):
+    """The one window.
+
+    Signals:
+        page_changed(str): name of the page that came to the front.
+        zoomed(float): the person chose another zoom by key; to be remembered.
+        remembered(str, bool): place of the window and whether the rail is folded, when it closes.
+        context_wanted(): the context meter was clicked.
+        quit_wanted(): Ctrl+Q.
+    """
+
+    page_changed = Signal(str)
+    zoomed = Signal(float)
+    remembered = Signal(str, bool)
+    context_wanted = Signal()
+    quit_wanted = Signal()
+
+    def __init__(self, session: Session, pages: Mapping[str, QWidget]) -> None:
+        super().__init__()
+        self._session, self._pages = session, dict(pages)
+        self._folded_by_hand = False
+        self.setObjectName("canvas")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.rail = Rail([(name, text) for name, text in PAGES if name in self._pages])
+        self.strip = Strip()
+        self.stack = QStackedWidget()
+        for page in self._pages.values():
+            self.stack.addWidget(page)
+        self.problem = _ProblemBand()
+        body = holder(vbox(self.strip, self.problem, (self.stack, 1), gap=0))
+        self.setLayout(hbox(self.rail, Line(vertical=True), (body, 1), gap=0))
+        self.toasts = Toasts(self.stack)
+        self.actions_by_id = bind(self, self._act)
+        self._connect()
+        self.resize(px(SIZE["windowWidth"]), px(SIZE["windowHeight"]))
+        follow(self.retheme)
+        self._show_session()
+        self.show_page(next(iter(self._pages)))
+
+    def _connect(self) -> None:
+        self.rail.chosen.connect(self.show_page)
+        self.rail.fold_clicked.connect(self._toggle_rail)
+        self.strip.model_chosen.connect(self._session.load)
+        self.strip.models_wanted.connect(self._show_models)
+        self.strip.stop_clicked.connect(self._session.stop_reply)
+        self.strip.search_clicked.connect(self._search)
+        self.strip.state_clicked.connect(self._show_details)
+        self.strip.context_clicked.connect(self.context_wanted)
+        self.problem.restart.clicked.connect(self._session.restart_engine)
+        self.problem.log.clicked.connect(self._show_logs)
+        self._session.changed.connect(self._show_session)
+
+    # --- what others call ---------------------------------------------------------------------
+
+    @property
+    def page(self) -> str:
+        """Name of the page in front."""
+        return next(n for n, page in self._pages.items() if page is self.stack.currentWidget())
+
+    def show_page(self, name: str) -> None:
+        """Bring a page to the front; an unknown name changes nothing."""
+        if name not in self._pages:
+            return
+        self.stack.setCurrentWidget(self._pages[name])
+        self.rail.set_page(name)
+        self.page_changed.emit(name)
+
+    def set_meter(self, reading: Reading) -> None:
+        """Show memory as driver and system report it, twice a second."""
+        self.rail.set_meter(reading)
+
+    def set_status(self, status: Status | None) -> None:
+        """Show how the engine divides its first device; None = the engine is gone."""
+        if status is None or not status.devices or not status.devices[0].pools:
+            self.rail.set_pools((), 0, 0)
+            return
+        device = status.devices[0]
+        parts = [(pool.name, pool.used_bytes) for pool in device.pools]
+        self.rail.set_pools(
+            parts, device.total_bytes, status.model.pool_bytes if status.model else 0
+        )
+
+    def set_badge(self, page: str, badge: str) -> None:
+        """Show a short figure beside a page in the rail."""
+        self.rail.set_badge(page, badge)
+
+    def toast(
+        self, text: str, tone: str = "ok", action: str = "", act: Callable[[], None] | None = None
+    ) -> None:
+        """Show a short note (tones: ok, info, warn)."""
+        self.toasts.show(text, tone, action, act)
+
+    def restore(self, place: str, rail_folded: bool) -> None:
+        """Go where the window was, as far as that is on a screen (case G-16)."""
+        self._folded_by_hand = rail_folded
+        self._fit_width()
+        found = read_place(place)
+        if found is None:
+            return
+        screens = [screen.availableGeometry() for screen in QApplication.screens()]
+        self.setGeometry(on_screen(found.rect, screens, self.minimumSize()))
+        if found.maximized:
+            self.setWindowState(Qt.WindowState.WindowMaximized)
+
+    # --- look ---------------------------------------------------------------------------------
+
+    def retheme(self) -> None:
+        """Take words and bounds from the present language and zoom."""
+        self.setWindowTitle(tr("FreeToken Desktop"))
+        least = QSize(px(SIZE["windowMinWidth"]), px(SIZE["windowMinHeight"]))
+        screen = self.screen()
+        if screen is not None:
+            least = least.boundedTo(screen.availableSize())
+        self.setMinimumSize(least)
+        self._fit_width()
+        self._show_session()
+
+    def _fit_width(self) -> None:
+        narrow = self.width() < px(FOLD_BELOW)
+        self.strip.set_narrow(narrow)
+        self.rail.set_folded(narrow or self._folded_by_hand)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Fold the rail when it gets narrow."""
+        super().resizeEvent(event)
+        self._fit_width()
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Hand out the place, so that it can be remembered."""
+        place = WindowPlace(self.normalGeometry(), self.isMaximized())
+        self.remembered.emit(place.text(), self._folded_by_hand)
+        super().closeEvent(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc that nobody else wanted stops the reply."""
+        if event.key() == Qt.Key.Key_Escape and self._session.can_stop:
+            self._session.stop_reply()
+            return
+        super().keyPressEvent(event)
+
+    # --- the session --------------------------------------------------------------------------
+
+    def _show_session(self) -> None:
+        session, strip = self._session, self.strip
+        strip.set_choices(session.models)
+        strip.set_model(session.model_name, session.quant)
+        generating = session.state == EngineState.GENERATING
+        strip.set_speed(session.tok_s if generating and session.tok_s > 0 else None)
+        strip.set_context(session.context_used, session.context_capacity)
+        strip.set_can_stop(session.can_stop)
+        if session.problem:
+            strip.pill.set_state("error")
+        else:
+            strip.pill.set_state(_PILL[session.state], _detail(session))
+        self.problem.show_problem(session.problem)
+
+    def _show_details(self) -> None:
+        self.show_page("logs" if self._session.problem else "performance")
+
+    def _show_models(self) -> None:
+        self.show_page("models")
+
+    def _show_logs(self) -> None:
+        self.show_page("logs")
+
+    # --- shortcuts ----------------------------------------------------------------------------
+
+    def _act(self, shortcut: Shortcut) -> None:
+        """Do what a shortcut of the table says."""
+        if shortcut.id.startswith("page_"):
+            self._go(shortcut.id.removeprefix("page_"))
+            return
+        if shortcut.page:
+            if not shortcut.stay:
+                self.show_page(shortcut.page)
+            page = self._pages.get(shortcut.page)
+            if isinstance(page, TakesShortcuts):
+                page.shortcut(shortcut.id)
+            return
+        steps: dict[str, Callable[[], object]] = {
+            "search": self._search,
+            "settings": lambda: self._go("settings"),
+            "help": self._help,
+            "quit": self.quit_wanted.emit,
+            "rail": self._toggle_rail,
+            "zoom_in": lambda: self._zoom(theme().zoom + ZOOM_STEP),
+            "zoom_out": lambda: self._zoom(theme().zoom - ZOOM_STEP),
+            "zoom_reset": lambda: self._zoom(1.0),
+        }
+        steps[shortcut.id]()
+
+    def _go(self, name: str) -> None:
+        """Show a page and put the focus on its first control."""
+        self.show_page(name)
+        first = first_control(self.stack.currentWidget())
+        if first is not None:
+            first.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _search(self) -> None:
+        """Search on this page if it can, else in the chats."""
+        page = self.stack.currentWidget()
+        if isinstance(page, TakesShortcuts) and page.shortcut("search"):
+            return
+        self.show_page("chat")
+        chat = self._pages.get("chat")
+        if isinstance(chat, TakesShortcuts):
+            chat.shortcut("search")
+
+    def _help(self) -> None:
+        dialog = HelpDialog(self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.open()
+
+    def _toggle_rail(self) -> None:
+        self._folded_by_hand = not self._folded_by_hand
+        self._fit_width()
+
+    def _zoom(self, zoom: float) -> None:
+        theme().use(zoom=zoom)
+        self.zoomed.emit(theme().zoom)
+
+
+def first_control(page: QWidget | None) -> QWidget | None:
+    """Return the first control of a page in the order of Tab, or None."""
+    widget = page.nextInFocusChain() if page is not None else None
+    while page is not None and widget is not None and widget is not page:
+        wants = widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+        if page.isAncestorOf(widget) and wants and widget.isVisible() and widget.isEnabled():
+            return widget
+        widget = widget.nextInFocusChain()
+    return None
+
+
+class _ProblemBand(QWidget):
+    """Below the strip while the engine is down: cause, and the way forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.label = Label("", "body", "text", wrap=True)
+        self.restart = Button(tr("Restart the engine"), "secondary", "retry", small=True)
+        self.log = Button(tr("Open log"), "ghost", small=True)
+        row = hbox(
+            Icon("error", 16, "danger"),
+            (self.label, 1),
+            self.log,
+            self.restart,
+            gap=8,
+            pad=(14, 7, 10, 7),
+        )
+        self.setLayout(vbox(Card(row, edge="danger"), pad=(20, 10, 20, 0)))
+        self.hide()
+
+    def show_problem(self, sentence: str) -> None:
+        """Show the sentence, or nothing for ""."""
+        self.label.set_text(sentence)
+        self.setVisible(bool(sentence))
+
+
+def _detail(session: Session) -> str:
+    """Return words instead of the state's own ones, such as "Loading 43 %"."""
+    if session.state in (EngineState.LOADING, EngineState.MOVING) and session.state_detail:
+        return session.state_detail
+    return tr("Stopping") if session.state == EngineState.STOPPING else ""

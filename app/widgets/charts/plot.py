@@ -1,0 +1,169 @@
+"""The pyqtgraph side of the curve chart; imported only when one is shown.
+
+x is log2 of bytes, y GB/s from 0. Styled from the tokens, so that a grab looks like the painted
+charts.
+"""
+
+import math
+from collections.abc import Sequence
+
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QMouseEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from app.predict import amounts
+from app.theme import color, font, pen, px
+from app.widgets.charts.series import Curve, greatest, nice_ticks, spread
+from app.wording import again
+
+_LABEL_ROOM = 0.24  # of the width, right of the last point
+_KEEP = 1.35  # axis may be this much taller than needed before it shrinks
+
+
+class _SizeAxis(pg.AxisItem):  # type: ignore[misc]
+    """Sizes as words at powers of two, thinned to what has room."""
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        """Whole powers of two in view, at least 64 px apart."""
+        step = max(1, math.ceil((high - low) / max(1.0, size / px(64))))
+        first = math.ceil(low / step) * step
+        return [(step, [float(v) for v in range(first, math.floor(high) + 1, step)])]
+
+    def tickStrings(self, values: Sequence[float], _scale: float, _spacing: float) -> list[str]:
+        """Sizes such as "64 KiB"."""
+        return [amounts.memory(2.0**v).replace(".0 ", " ") for v in values]
+
+
+class Plot(QWidget):
+    """Curves with points, end words and the band of the working point."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._curves: tuple[Curve, ...] = ()
+        self._point: tuple[float, str] | None = None
+        self._labels: list[tuple[pg.TextItem, float, float]] = []
+        self._extent = (0.0, 1.0, 1.0)
+        self._view = pg.PlotWidget(parent=self, axisItems={"bottom": _SizeAxis("bottom")})
+        self._view.setMenuEnabled(False)
+        self._view.hideButtons()
+        self._view.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._view.setFrameShape(pg.QtWidgets.QFrame.Shape.NoFrame)
+        item = self._view.getPlotItem()
+        item.showGrid(x=False, y=True, alpha=0.18)
+        item.getViewBox().setDefaultPadding(0.0)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(0, 0, 0, 0)
+        box.addWidget(self._view)
+
+    def draw(self, curves: Sequence[Curve], point: tuple[float, str] | None) -> None:
+        """Draw all anew; a profile has some dozens of points, so nothing is kept."""
+        fresh = not self._curves or {c.name for c in curves} != {c.name for c in self._curves}
+        self._curves, self._point = tuple(curves), point
+        self._style()
+        item = self._view.getPlotItem()
+        item.clear()
+        self._labels.clear()
+        drawn = [c for c in self._curves if c.points]
+        if not drawn:
+            return
+        self._measure(drawn, fresh)
+        if point is not None:
+            self._draw_band(point)
+        for curve in drawn:
+            self._draw_curve(curve)
+        self._place_labels()
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        """Show everything again."""
+        self._show_all()
+        super().mouseDoubleClickEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the end words apart at the new height."""
+        super().resizeEvent(event)
+        self._place_labels()
+
+    def _style(self) -> None:
+        self._view.setBackground(color("surface"))
+        for name in ("bottom", "left"):
+            axis = self._view.getPlotItem().getAxis(name)
+            axis.setPen(_plain("control", 0.6) if name == "bottom" else _plain("line", 0.0))
+            axis.setTextPen(color("text3"))
+            axis.setTickFont(font("caption"))
+            axis.setStyle(tickLength=0, tickTextOffset=px(6))
+        self._view.getPlotItem().getAxis("left").setWidth(px(34))
+
+    def _measure(self, drawn: Sequence[Curve], fresh: bool) -> None:
+        sizes = [math.log2(x) for c in drawn for x, _ in c.points]
+        if self._point is not None:
+            sizes.append(math.log2(max(1.0, self._point[0])))
+        low, high = min(sizes), max(sizes)
+        span = max(high - low, 4.0)
+        top = nice_ticks(greatest([y for c in drawn for _, y in c.points]) * 1.05)[-1]
+        if not fresh and self._extent[2] > top > self._extent[2] / _KEEP:
+            top = self._extent[2]
+        wanted = (low - 0.03 * span, low + span * (1 + _LABEL_ROOM), top)
+        if wanted != self._extent or fresh:
+            self._extent = wanted
+            self._show_all()
+
+    def _show_all(self) -> None:
+        low, high, top = self._extent
+        view = self._view.getPlotItem().getViewBox()
+        view.setLimits(xMin=low, xMax=high, yMin=0, yMax=top, minXRange=1.0, minYRange=top / 50)
+        view.setRange(xRange=(low, high), yRange=(0, top), padding=0)
+
+    def _draw_band(self, point: tuple[float, str]) -> None:
+        at = math.log2(max(1.0, point[0]))
+        half = 0.012 * (self._extent[1] - self._extent[0])
+        brush = color("accent", 0.13)
+        item = pg.LinearRegionItem((at - half, at + half), movable=False, brush=brush)
+        for line in item.lines:
+            line.setPen(pg.mkPen(None))
+        self._view.addItem(item)
+        word = self._text(again(point[1]), "accentText", (0.5, 0.0))
+        word.setPos(at, self._extent[2])
+
+    def _draw_curve(self, curve: Curve) -> None:
+        xs = [math.log2(x) for x, _ in curve.points]
+        ys = [y for _, y in curve.points]
+        item = pg.PlotDataItem(
+            xs,
+            ys,
+            pen=_line(curve),
+            symbol="o",
+            symbolSize=px(6),
+            symbolBrush=color(curve.role),
+            symbolPen=pg.mkPen(color("surface")),
+            antialias=True,
+        )
+        self._view.addItem(item)
+        label = self._text(again(curve.name), "text", (0.0, 0.5))
+        self._labels.append((label, xs[-1], ys[-1]))
+
+    def _text(self, words: str, role: str, anchor: tuple[float, float]) -> pg.TextItem:
+        item = pg.TextItem(words, color=color(role), anchor=anchor)
+        item.setFont(font("caption", 500))
+        self._view.addItem(item)
+        return item
+
+    def _place_labels(self) -> None:
+        if not self._labels:
+            return
+        low, high, top = self._extent
+        per_pixel = top / max(1, self._view.height() - px(24))
+        places = spread([y for _, _, y in self._labels], px(14) * per_pixel, 0.0, top)
+        shift = (high - low) * px(8) / max(1, self._view.width())
+        for (label, x, _), y in zip(self._labels, places, strict=True):
+            label.setPos(x + shift, y)
+
+
+def _line(curve: Curve) -> QPen:
+    line = pen(curve.role, 1.8, curve.dash)
+    line.setCosmetic(True)  # the width is in pixels, not in GB/s
+    return line
+
+
+def _plain(role: str, alpha: float) -> QColor:
+    return color(role, alpha)

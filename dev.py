@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""The one door for people who work on FreeToken Desktop: python3 dev.py VERB.
+
+Standard library only; runs on Linux and Windows with the system's Python 3.11-3.13. Makes `.venv`
+beside itself and does everything else inside it. The project itself is never installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+WINDOWS = sys.platform == "win32"
+PYTHON = VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
+TORCH = "torch==2.13.0"  # the development pin; the product takes what pyproject.toml allows
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+QT_LIBRARIES = (
+    "libegl1 libgl1 libopengl0 libglib2.0-0 libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 "
+    "libxcb-image0 libxcb-keysyms1 libxcb-render-util0 libxcb-shape0 libxcb-xinerama0 "
+    "libxcb-xkb1 libdbus-1-3 libfontconfig1"
+)
+
+
+def main() -> int:
+    """Read the verb and do it. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="dev.py", description="Work on FreeToken Desktop.")
+    parser.add_argument("--cpu", action="store_true", help="take the CPU build of torch")
+    parser.add_argument("--cuda", action="store_true", help="take the CUDA build of torch")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, act in VERBS.items():
+        verbs.add_parser(name, help=(act.__doc__ or "").splitlines()[0], add_help=False)
+    options, rest = parser.parse_known_args()
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        return fail(f"Python 3.11, 3.12 or 3.13 is needed; this is {sys.version.split()[0]}.")
+    os.chdir(ROOT)
+    return VERBS[options.verb](options, rest)
+
+
+def bootstrap(options: argparse.Namespace, rest: list[str]) -> int:
+    """Make .venv and install what the product needs."""
+    return install(options, "run")
+
+
+def run(options: argparse.Namespace, rest: list[str]) -> int:
+    """Start the app: --smoke DIR, --prompt TEXT, --terminal, --home DIR."""
+    if code := install(options, "run"):
+        return code
+    terminal = "--terminal" in rest or "--prompt" in rest
+    if "--smoke" not in rest and not terminal and not has_display():
+        print("No display found: chatting in the terminal with the same engine. Ctrl+D ends.")
+        terminal = True
+    if terminal:
+        words = [word for word in rest if word != "--terminal"]
+        return python("-m", "engine.cli", "chat", *words)
+    if code := check_qt():
+        return code
+    return python("-m", "app", *rest)
+
+
+def test(options: argparse.Namespace, rest: list[str]) -> int:
+    """Run all tests (--quick leaves out the slow ones)."""
+    if code := install(options, "dev"):
+        return code
+    if code := check_qt():
+        return code
+    marks = "not perf and not slow" if "--quick" in rest else "not perf"
+    words = [word for word in rest if word != "--quick"]
+    split = [] if words else ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+    return python("-m", "pytest", "-m", marks, *split, *words)
+
+
+def lint(options: argparse.Namespace, rest: list[str]) -> int:
+    """Check style, format, types on both platforms, and import directions."""
+    if code := install(options, "dev"):
+        return code
+    steps = (
+        ("-m", "ruff", "check", "."),
+        ("-m", "ruff", "format", "--check", "."),
+        ("-m", "mypy", "--platform", "linux"),
+        ("-m", "mypy", "--platform", "win32"),
+        ("-c", "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"),
+    )
+    return max(python(*step) for step in steps)
+
+
+def fmt(options: argparse.Namespace, rest: list[str]) -> int:
+    """Format the code and mend what can be mended by itself."""
+    if code := install(options, "dev"):
+        return code
+    return python("-m", "ruff", "format", ".") or python("-m", "ruff", "check", "--fix", ".")
+
+
+def bench(options: argparse.Namespace, rest: list[str]) -> int:
+    """Measure speed as ratios within one run: decode against transformers."""
+    if code := install(options, "dev"):
+        return code
+    return python("-m", "tests.perf.decode", *rest)
+
+
+def package(options: argparse.Namespace, rest: list[str]) -> int:
+    """Freeze the app and its engine for this platform, then try the result."""
+    if code := install(options, "package"):
+        return code
+    code = python("-m", "PyInstaller", "--noconfirm", "--distpath", "dist", "build.spec")
+    return code or python("installers/common/smoke.py", "dist/freetoken")
+
+
+def doctor(options: argparse.Namespace, rest: list[str]) -> int:
+    """Say what this machine has and which kernels would be chosen."""
+    print(f"Python      {sys.version.split()[0]} ({sys.executable})")
+    print(f"Environment {VENV if PYTHON.exists() else 'none yet: python3 dev.py bootstrap'}")
+    print(f"Driver      {'NVIDIA' if has_nvidia() else 'no NVIDIA driver found'}")
+    print(f"Display     {'yes' if has_display() else 'no'}")
+    print(f"Compiler    {shutil.which('c++') or shutil.which('cl') or 'none (not needed)'}")
+    if not PYTHON.exists():
+        return 0
+    check_qt()
+    return python("-m", "kernels")
+
+
+VERBS = {
+    "bootstrap": bootstrap,
+    "run": run,
+    "test": test,
+    "lint": lint,
+    "fmt": fmt,
+    "bench": bench,
+    "package": package,
+    "doctor": doctor,
+}
+
+
+# --- installing -----------------------------------------------------------------------------
+
+
+def install(options: argparse.Namespace, group: str) -> int:
+    """Bring `.venv` up to what pyproject.toml asks for `group`; nothing if it is already."""
+    import tomllib  # Python 3.10 has none: there, main() names the version that is needed
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = list(project["dependencies"])
+    if group != "run":
+        wanted += project["optional-dependencies"][group]
+    stamp = VENV / f"stamp-{group}"
+    facts = "\n".join([*wanted, TORCH, sys.version, str(options.cpu), str(options.cuda)])
+    state = hashlib.sha256(facts.encode()).hexdigest()
+    if PYTHON.exists() and stamp.exists() and stamp.read_text() == state:
+        return 0
+    if not PYTHON.exists() and (code := make_venv()):
+        return code
+    if code := install_torch(options):
+        return code
+    print(f"Installing {len(wanted)} packages into {VENV.name} ...", flush=True)
+    others = [name for name in wanted if not name.startswith("torch")]
+    if code := pip(*others):
+        return fail("Installing failed; the lines above say why. Run the same command again.")
+    if group == "dev":
+        build_native()
+    stamp.write_text(state)
+    return 0
+
+
+def build_native() -> None:
+    """Build the C++ kernels in place if there is a compiler; say so if not."""
+    if not (shutil.which("c++") or shutil.which("cl")):
+        print("No C++ compiler: the reference kernels serve.", flush=True)
+        return
+    place = str(VENV / "build")
+    configure = ("-m", "cmake", "-S", ".", "-B", place, f"-DPython_EXECUTABLE={PYTHON}")
+    if python(*configure, "--log-level=WARNING") or python("-m", "cmake", "--build", place):
+        print("The C++ kernels could not be built: the reference kernels serve.", flush=True)
+
+
+def make_venv() -> int:
+    """Create `.venv`, or say which system package is missing."""
+    print(f"Making {VENV} ...", flush=True)
+    done = subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False)
+    if done.returncode == 0:
+        return 0
+    shutil.rmtree(VENV, ignore_errors=True)
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    return fail(f"Python's venv module is incomplete. Install it: sudo apt-get install {name}")
+
+
+def install_torch(options: argparse.Namespace) -> int:
+    """Install the build of torch that fits this machine, saying its size beforehand."""
+    found = subprocess.run(
+        [str(PYTHON), "-c", "import torch; print(torch.__version__)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode == 0 and not (options.cpu or options.cuda):
+        return 0
+    if options.cuda or (has_nvidia() and not options.cpu):
+        print("Taking torch with CUDA: about 3 GB to download, 6 GB on disk.", flush=True)
+        return pip(TORCH)
+    print("Taking torch for CPU: about 200 MB to download, 1 GB on disk.", flush=True)
+    if pip(TORCH, "--index-url", TORCH_CPU_INDEX, "--retries", "0", "--timeout", "15") == 0:
+        return 0
+    print("PyTorch's CPU index cannot be reached; taking pip's default index.", flush=True)
+    return pip(TORCH)
+
+
+def pip(*words: str) -> int:
+    """Run pip inside `.venv`."""
+    quiet = [] if sys.stdout.isatty() else ["--quiet", "--progress-bar", "off"]
+    return python("-m", "pip", "install", "--disable-pip-version-check", *quiet, *words)
+
+
+# --- asking the machine ---------------------------------------------------------------------
+
+
+def check_qt() -> int:
+    """Say which system libraries Qt misses, with the line that installs them."""
+    probe = subprocess.run(
+        [str(PYTHON), "-c", "import PySide6.QtWidgets"], capture_output=True, text=True, check=False
+    )
+    if probe.returncode == 0:
+        return 0
+    last = (probe.stderr.strip().splitlines() or ["unknown"])[-1]
+    return fail(f"Qt cannot start: {last}\nInstall: sudo apt-get install {QT_LIBRARIES}")
+
+
+def has_display() -> bool:
+    """Is there a screen to open a window on."""
+    return WINDOWS or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def has_nvidia() -> bool:
+    """Is an NVIDIA driver installed."""
+    if WINDOWS:
+        return bool(shutil.which("nvidia-smi"))
+    return Path("/proc/driver/nvidia/version").exists() or bool(shutil.which("nvidia-smi"))
+
+
+def python(*words: str) -> int:
+    """Run the environment's Python from the repository root."""
+    return subprocess.run([str(PYTHON), *words], check=False, cwd=ROOT).returncode
+
+
+def fail(sentence: str) -> int:
+    """Print a sentence where errors go."""
+    print(sentence, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -1,0 +1,56 @@
+"""Job: convert a Hugging Face folder to FTW. Joins family, quant format and converter.
+
+Spec: {"source": path, "target": path, "id": str}. Result: path, name, model_type, quant, num_bytes,
+num_records, num_tensors, num_aux. Writes nothing but the target; its output is checked before it
+gets its name.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoint.convert import Recipe, convert
+from engine.checkpoint.source import SourceCheckpoint
+from engine.models.registry import get_family
+from engine.protocol.errors import InvalidRequest
+from engine.protocol.messages import Event, Progress
+
+
+def run(
+    spec: dict[str, Any], emit: Callable[[Event], None], cancelled: Callable[[], bool]
+) -> dict[str, Any]:
+    """Run the job; stages of its progress: "check", "convert", "verify".
+
+    Raises: InvalidRequest for a spec without paths; everything that `convert` and the reading of
+        source and config raise. Nothing half-written is left.
+    """
+    job_id = str(spec.get("id", ""))
+    source_folder, target = read_path(spec, "source"), read_path(spec, "target")
+    emit(Progress(id=job_id, stage="check", detail=source_folder.name))
+    source = SourceCheckpoint(source_folder)
+    family = get_family(source.model_type)
+    model = family.read_config(source.config)
+
+    def tell(stage: str, done: int, total: int) -> None:
+        emit(Progress(id=job_id, stage=stage, done_bytes=done, total_bytes=total))
+
+    recipe = Recipe.of(model, family.weight_map(model))
+    made = convert(source, target, recipe, tell, cancelled)
+    return {
+        "path": str(made.folder),
+        "name": source.name,
+        "model_type": model.model_type,
+        "quant": model.quant,
+        "num_bytes": made.num_bytes,
+        "num_records": made.num_records,
+        "num_tensors": made.num_tensors,
+        "num_aux": len(made.aux),
+    }
+
+
+def read_path(spec: dict[str, Any], key: str) -> Path:
+    """Return a path of a job's spec; raises InvalidRequest naming the key if there is none."""
+    value = spec.get(key)
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"The job's '{key}' must be a path.")
+    return Path(value)

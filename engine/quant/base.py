@@ -1,0 +1,72 @@
+"""What a quant format must offer: how weights of one encoding are stored, packed and read.
+
+Knows no tensor names and no files (names belong to the model family), and no kernel: it names the
+layout that kernels understand. Called by `engine.checkpoint` and, through its reader, by the
+loader.
+"""
+
+from typing import Protocol
+
+import torch
+
+from kernels.layouts import RecordLayout
+
+
+class ExpertSizes(Protocol):
+    """The facts of a model that decide a record's layout; `ModelSpec` has them."""
+
+    @property
+    def hidden(self) -> int:
+        """H."""
+        ...
+
+    @property
+    def moe_intermediate(self) -> int:
+        """I of one expert."""
+        ...
+
+    @property
+    def quant_group(self) -> int:
+        """Side of a scale block, 0 = none."""
+        ...
+
+
+class QuantFormat(Protocol):
+    """One encoding of weights, as checkpoints publish it."""
+
+    @property
+    def name(self) -> str:
+        """The registry's name."""
+        ...
+
+    @property
+    def stored_dtype(self) -> torch.dtype:
+        """Dtype of an expert's weights, in the checkpoint and in the record."""
+        ...
+
+    def scale_shape(self, rows: int, columns: int) -> tuple[int, int] | None:
+        """Return the shape of the scales of a [rows, columns] weight, None without scales."""
+        ...
+
+    def layout(self, spec: ExpertSizes) -> RecordLayout:
+        """Return the record layout of one expert.
+
+        Raises: UnsupportedCheckpoint if the sizes cannot be laid out.
+        """
+        ...
+
+    def pack(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Lay one expert out as a record.
+
+        Shapes: gate, up [I, H], down [H, I] in `stored_dtype`, and with scales gate_scale,
+        up_scale, down_scale of `scale_shape` -> uint8 [record_bytes].
+        Raises: ValueError for shapes or dtypes that do not go together.
+        """
+        ...
+
+    def dequantize(self, weight: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+        """Return the exact values as float32, same shape as `weight`.
+
+        `scale` None = the weight is stored without scales (norms, routers, embeddings).
+        """
+        ...

@@ -1,0 +1,68 @@
+"""FP8 (e4m3) weights with one float32 scale per G x G block, as Qwen3-FP8 publishes them.
+
+A weight [N, M] comes with `weight_scale_inv` [ceil(N/G), ceil(M/G)]; value = code * scale. Blocks
+at the lower and right edge may be partial.
+"""
+
+import torch
+
+from engine.protocol.errors import UnsupportedCheckpoint
+from engine.quant.base import ExpertSizes
+from kernels.layouts import UNIT_ROWS, RecordLayout
+from kernels.reference.records import pack_record
+
+PUBLISHED_GROUP = 128
+
+
+class Fp8Block:
+    """The format "fp8_block"; see `QuantFormat`."""
+
+    name = "fp8_block"
+    stored_dtype = torch.float8_e4m3fn
+
+    def __init__(self, group: int = 0) -> None:
+        self.group = group or PUBLISHED_GROUP
+        if self.group < 0 or self.group % UNIT_ROWS:
+            raise UnsupportedCheckpoint(
+                f"FP8 scale blocks of {self.group} x {self.group} are not supported; their side"
+                f" must be a multiple of {UNIT_ROWS}."
+            )
+
+    def scale_shape(self, rows: int, columns: int) -> tuple[int, int]:
+        """Return (ceil(rows/G), ceil(columns/G))."""
+        return -(-rows // self.group), -(-columns // self.group)
+
+    def layout(self, spec: ExpertSizes) -> RecordLayout:
+        """Return the record layout; raises UnsupportedCheckpoint if I is no multiple of 16."""
+        if spec.moe_intermediate % UNIT_ROWS:
+            raise UnsupportedCheckpoint(
+                f"Experts are {spec.moe_intermediate} wide; only multiples of {UNIT_ROWS} can be"
+                " laid out."
+            )
+        return RecordLayout(spec.hidden, spec.moe_intermediate, "fp8_block", self.group)
+
+    def pack(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Lay one expert out as a record; scales become float32, which is exact."""
+        rows, width = tensors["gate"].shape
+        layout = RecordLayout(width, rows, "fp8_block", self.group)
+        scales = (
+            tensors["gate_scale"].to(torch.float32),
+            tensors["up_scale"].to(torch.float32),
+            tensors["down_scale"].to(torch.float32),
+        )
+        return pack_record(layout, tensors["gate"], tensors["up"], tensors["down"], scales)
+
+    def dequantize(self, weight: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+        """Return code * scale as float32, rounded once.
+
+        Shapes: weight [N, M]; scale [ceil(N/G), ceil(M/G)] or None -> [N, M].
+        Raises: ValueError if the scale's shape does not go with the weight's.
+        """
+        values = weight.to(torch.float32)
+        if scale is None:
+            return values
+        rows, columns = weight.shape
+        if tuple(scale.shape) != self.scale_shape(rows, columns):
+            raise ValueError(f"scale {list(scale.shape)} does not go with weight {[rows, columns]}")
+        wide = scale.to(torch.float32).repeat_interleave(self.group, 0)[:rows]
+        return values * wide.repeat_interleave(self.group, 1)[:, :columns]

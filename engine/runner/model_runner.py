@@ -1,0 +1,174 @@
+"""Runs one step: builds the batch, runs the model, samples on the device.
+
+Knows rows and pages, not requests: who owns a row, when it ends and what its text says is the
+scheduler's. Called by `engine.scheduler` on one thread.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from engine.cache.kv import KvPool
+from engine.forward import PAGE_TOKENS, ForwardBatch
+from engine.models.base import Model
+from engine.protocol.errors import InternalError
+from engine.protocol.messages import Sampling
+from engine.runner.sampler import RowSampler, sample
+from engine.runner.work import RowWork
+from kernels.device.base import Device
+
+
+class StepHandle(Protocol):
+    """A step under way."""
+
+    def wait(self) -> tuple[int, ...]:
+        """Return the sampled id of each work with `sample`, in their order.
+
+        Raises: InternalError if the model's output was not a number.
+        """
+        ...
+
+
+class _Step:
+    """A step whose ids lie on the device."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self._ids = ids
+
+    def wait(self) -> tuple[int, ...]:
+        ids: tuple[int, ...] = tuple(self._ids.tolist())
+        if any(token < 0 for token in ids):
+            raise InternalError(
+                "The model's output is not a number.",
+                "The weights may be damaged: verify the model.",
+            )
+        return ids
+
+
+class ModelRunner:
+    """One model with its KV pool, and the device state of up to `max_rows` replies.
+
+    Attributes:
+        latency: steps that may be launched before the last one's ids are waited for.
+    """
+
+    latency: Literal[0, 1] = 0
+
+    def __init__(self, model: Model, kv: KvPool, device: Device, max_rows: int) -> None:
+        self._model, self._kv, self._device = model, kv, device.torch_device
+        self._rows: list[RowSampler | None] = [None] * max_rows
+        self._last_ids = torch.zeros(max_rows, dtype=torch.int64, device=self._device)
+        self._table_key: tuple[tuple[int, ...], ...] = ()
+        self._tables = torch.zeros(0, 0, dtype=torch.int64)
+
+    @property
+    def max_rows(self) -> int:
+        """Rows that can be open at once."""
+        return len(self._rows)
+
+    def open_row(
+        self,
+        row: int,
+        sampling: Sampling,
+        seed: int,
+        prompt_ids: Sequence[int],
+        output_ids: Sequence[int] = (),
+    ) -> None:
+        """Begin a reply in a free row.
+
+        `output_ids` are tokens that were sampled earlier (a reply that is taken up again).
+
+        Raises: ValueError if the row is open or does not exist.
+        """
+        if not 0 <= row < len(self._rows) or self._rows[row] is not None:
+            raise ValueError(f"row {row} of {len(self._rows)} is not free")
+        opened = RowSampler(sampling, seed, self._model.spec.vocab_size, self._device)
+        opened.note_prompt(prompt_ids)
+        if opened.has_penalty and output_ids:
+            opened.note_output(torch.tensor(output_ids, device=self._device))
+        self._rows[row] = opened
+
+    def close_row(self, row: int) -> None:
+        """End a reply; a row that is not open stays so."""
+        self._rows[row] = None
+
+    @torch.inference_mode()
+    def launch(self, phase: Literal["prefill", "decode"], works: Sequence[RowWork]) -> StepHandle:
+        """Run one step: one prompt chunk, or one token of each of several rows.
+
+        Raises: ValueError for works that are no such step; nothing has run then.
+        """
+        rows = [self._check(phase, work) for work in works]
+        if phase == "prefill" and len(works) != 1:
+            raise ValueError(f"prefill takes one chunk, not {len(works)}")
+        logits = self._model.forward(self._batch(phase, works))
+        sampled = [i for i, work in enumerate(works) if work.sample]
+        if not sampled:
+            return _Step(self._last_ids[:0])
+        positions = [works[i].context_tokens for i in sampled]
+        ids = sample(logits, [rows[i] for i in sampled], positions)
+        places = torch.tensor([works[i].row for i in sampled]).to(self._device, non_blocking=True)
+        self._last_ids.index_copy_(0, places, ids.clamp(min=0))
+        return _Step(ids)
+
+    def _check(self, phase: str, work: RowWork) -> RowSampler:
+        sampler = self._rows[work.row]
+        if sampler is None:
+            raise ValueError(f"row {work.row} is not open")
+        if phase == "decode" and work.num_tokens != 1:
+            raise ValueError(f"row {work.row} decodes {work.num_tokens} tokens")
+        if phase == "prefill" and not work.tokens:
+            raise ValueError(f"row {work.row} has an empty prompt chunk")
+        if len(work.pages) * PAGE_TOKENS < work.context_tokens:
+            raise ValueError(
+                f"row {work.row} has {len(work.pages)} pages for {work.context_tokens} tokens"
+            )
+        return sampler
+
+    def _batch(self, phase: Literal["prefill", "decode"], works: Sequence[RowWork]) -> ForwardBatch:
+        ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        for work in works:
+            ids += work.tokens or (-1,)
+            places = range(work.start, work.context_tokens)
+            positions += places
+            slots += [work.pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for p in places]
+        rows = [work.row for work in works] if phase == "decode" else []
+        # one copy to the device for all of them
+        packed = torch.tensor(ids + positions + slots + rows).to(self._device, non_blocking=True)
+        count = len(ids)
+        given, at, into = packed[: 3 * count].view(3, count).unbind(0)
+        row_ids = packed[3 * count :]
+        if phase == "decode" and -1 in ids:
+            last = self._last_ids.index_select(0, row_ids)
+            given = (
+                last if not any(work.tokens for work in works) else given.where(given >= 0, last)
+            )
+        if phase == "decode":
+            wanted = tuple(i for i, work in enumerate(works) if work.sample)
+        else:
+            wanted = (count - 1,) if works[0].sample else ()
+        return ForwardBatch(
+            phase=phase,
+            token_ids=given,
+            positions=at,
+            kv_slots=into,
+            page_tables=self._page_tables(works),
+            context_lens=tuple(work.context_tokens for work in works),
+            logit_rows=wanted,
+        )
+
+    def _page_tables(self, works: Sequence[RowWork]) -> Tensor:
+        """Return [B, P] int64; made anew only when a page was added, every 16th token."""
+        key = tuple(work.pages for work in works)
+        if key != self._table_key:
+            if max(map(max, key)) >= self._kv.num_pages:
+                raise ValueError(f"a page lies beyond the {self._kv.num_pages} there are")
+            width = max(map(len, key))
+            padded = [pages + (0,) * (width - len(pages)) for pages in key]
+            self._tables = torch.tensor(padded).to(self._device, non_blocking=True)
+            self._table_key = key
+        return self._tables

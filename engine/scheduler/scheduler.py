@@ -1,0 +1,391 @@
+"""The step loop's step: at most one forward, then whatever waits for a safe point.
+
+Knows requests, rows and pages; no text, no tensors, no model. Called by `engine.service` on one
+thread. One of the three doors where errors are caught: a failure ends the requests of that step.
+"""
+
+import bisect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from engine.cache.pages import PageAllocator
+from engine.memory.budget import PAGE_TOKENS
+from engine.protocol.errors import BudgetError, DeviceError, EngineError, InternalError
+from engine.protocol.messages import FinishReason
+from engine.runner.work import RowWork
+from engine.scheduler.admission import check_request, may_start, num_pages
+from engine.scheduler.batch import (
+    Batch,
+    Phase,
+    build_batch,
+    context_after,
+    mark_launched,
+    next_phase,
+)
+from engine.scheduler.request import Request
+from engine.scheduler.safepoint import Safepoint
+from engine.scheduler.seams import Limits, Runner, Sink, StepHandle, Surroundings
+from engine.scheduler.tally import Counts
+
+MAX_INTERNAL_ERRORS = 2
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A launched step whose ids are not yet taken."""
+
+    batch: Batch
+    handle: StepHandle
+    launched_s: float
+    before: Counts
+
+
+class Scheduler:
+    """Requests in, tokens to the sink; every submitted request finishes exactly once."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        pages: PageAllocator,
+        sink: Sink,
+        limits: Limits,
+        around: Surroundings,
+    ) -> None:
+        self.safepoint = Safepoint()
+        self.limits = limits
+        self._runner = runner
+        self._pages = pages
+        self._sink = sink
+        self._around = around
+        self._waiting: list[Request] = []  # oldest first; preempted ones keep their row
+        self._running: list[Request] = []  # oldest first
+        self._free_rows = list(range(limits.max_rows))
+        self._flight: _Flight | None = None
+        self._last_phase: Phase | None = None
+        self._last_accept_s = 0.0
+        self._arrivals = 0
+        self._internal_errors = 0
+        self._was_relieved = False
+        self.decoded_tokens = 0  # since load
+        self.prefilled_tokens = 0
+        self.sampled_tokens = 0
+
+    @property
+    def num_running(self) -> int:
+        """Requests that have pages or are about to."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue, preempted ones included."""
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return bool(self._waiting or self._running or self._flight or self.safepoint.is_wanted)
+
+    @property
+    def used_tokens(self) -> int:
+        """Tokens of context that running requests hold."""
+        return sum(request.computed for request in self._running)
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Tokens of the pages in use."""
+        return self._pages.used * PAGE_TOKENS
+
+    def requests(self) -> tuple[Request, ...]:
+        """Return every open request, oldest first."""
+        return tuple(sorted((*self._running, *self._waiting), key=lambda one: one.arrival))
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises: InvalidRequest, at once, if it could never run."""
+        check_request(request, self.limits.context_tokens, self._capacity_tokens)
+        self._arrivals += 1
+        request.arrival = self._arrivals
+        self._waiting.append(request)
+
+    def step(self) -> bool:
+        """Apply the safe point, then do at most one forward. Returns whether anything was done.
+
+        Raises: DeviceError (every open request was ended before), or InternalError the second time.
+        """
+        did = self._pass_safepoint()
+        self._admit()
+        batch = self._next_batch()
+        if batch is None:
+            return self._drain() or did
+        self._last_phase = batch.phase
+        self._run(batch)
+        return True
+
+    def end_all(self, reason: FinishReason, problem: EngineError | None = None) -> None:
+        """End every open request. After a fatal `problem` what is in flight is not waited for."""
+        if problem is None:
+            self._drain()
+        self._flight = None
+        for request in self.requests():
+            if not request.is_done:
+                self._finish(request, reason, problem)
+
+    @property
+    def _capacity_tokens(self) -> int:
+        return self._pages.num_pages * PAGE_TOKENS
+
+    # --- the safe point ----------------------------------------------------------------------
+
+    def _pass_safepoint(self) -> bool:
+        if not self.safepoint.is_wanted:
+            return False
+        self._drain()
+        cancels, actions = self.safepoint.take()
+        open_requests = {request.id: request for request in self.requests()}
+        for request_id in cancels:
+            request = open_requests.get(request_id)
+            if request is not None and not request.is_done:
+                self._finish(request, FinishReason.CANCELLED, None)
+        for action in actions:
+            action()
+        return True
+
+    # --- choosing ----------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        while self._waiting:
+            request = self._waiting[0]
+            if request.fill_tokens > self._capacity_tokens:  # the pool shrank meanwhile
+                self._finish_for_lack(request)
+                continue
+            if request.row < 0 and not self._free_rows:
+                return
+            if not may_start(request, self._pages.num_free, len(self._running)):
+                return
+            self._waiting.pop(0)
+            bisect.insort(self._running, request, key=lambda one: one.arrival)
+            if request.row < 0:
+                self._start(request)
+
+    def _start(self, request: Request) -> None:
+        request.row = self._free_rows.pop(0)
+        request.timing.started_s = self._around.clock()
+        self._runner.open_row(request.row, request.sampling, request.seed, request.prompt)
+        self._sink.started(request)
+
+    def _next_batch(self) -> Batch | None:
+        """Return the next step with its pages reserved, making room if they run out."""
+        while True:
+            prefill = [one for one in self._running if not one.is_done and one.needs_prefill]
+            limit = self.limits.context_tokens
+            decode = [one for one in self._running if one.can_decode(limit)]
+            phase = next_phase(bool(prefill), bool(decode), self._last_phase)
+            if phase is None:
+                return None
+            chosen = prefill[:1] if phase == "prefill" else decode
+            lacking = [one for one in chosen if not self._reserve(phase, one)]
+            if not lacking:
+                return build_batch(phase, chosen, self.limits.chunk_tokens)
+            if not self._drain():  # ids in flight may end a request and free its pages
+                self._make_room(lacking[0])
+
+    def _reserve(self, phase: Phase, request: Request) -> bool:
+        need = num_pages(context_after(phase, request, self.limits.chunk_tokens))
+        missing = need - len(request.pages)
+        if missing <= 0:
+            return True
+        pages = self._pages.alloc(missing)
+        if pages is None:
+            return False
+        request.pages += pages
+        return True
+
+    def _make_room(self, request: Request) -> None:
+        """Preempt the youngest page holder; a request alone at capacity has used all there is."""
+        holders = [one for one in self._running if one.pages]
+        if all(one is request for one in holders):
+            self._finish_for_lack(request)
+            return
+        youngest = holders[-1]
+        _log.info("preempting %s: no free page", youngest.id)
+        self._pages.free(youngest.pages)
+        youngest.rewind()
+        self._running.remove(youngest)
+        bisect.insort(self._waiting, youngest, key=lambda one: one.arrival)
+
+    def _finish_for_lack(self, request: Request) -> None:
+        if request.generated:
+            self._finish(request, FinishReason.LENGTH, None)
+            return
+        self._finish(
+            request,
+            FinishReason.ERROR,
+            BudgetError(
+                f"The prompt has {len(request.prompt):,} tokens; the context memory now holds "
+                f"{self._capacity_tokens:,}.",
+                "Give the context more memory.",
+            ),
+        )
+
+    # --- running -----------------------------------------------------------------------------
+
+    def _run(self, batch: Batch) -> None:
+        """Launch a step; then take the ids of the one before it (latency 1) or of itself."""
+        previous = self._flight
+        flight = self._guarded(batch, lambda: self._take_off(batch))
+        if flight is None:
+            return
+        self._flight = flight
+        if not self._runner.latency:
+            self._drain()
+        elif previous is not None:
+            self._guarded(previous.batch, lambda: self._accept(previous))
+
+    def _take_off(self, batch: Batch) -> _Flight | None:
+        """Launch a batch. Returns None if memory had to be given back: it is chosen anew then."""
+        before = Counts.read(self._around.counters())
+        launched_s = self._around.clock()
+        try:
+            handle = self._runner.launch(batch.phase, batch.works)
+        except self._around.memory_errors as problem:
+            _log.warning("the device is out of memory: %s", problem)
+            self._drain()
+            if self._was_relieved or not self._around.relieve():
+                raise
+            self._was_relieved = True  # once per step: nothing was sampled yet
+            return None
+        self._was_relieved = False
+        mark_launched(batch)
+        return _Flight(batch, handle, launched_s, before)
+
+    def _drain(self) -> bool:
+        """Take the ids of the step in flight. Returns whether there was one."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return False
+        self._guarded(flight.batch, lambda: self._accept(flight))
+        return True
+
+    def _accept(self, flight: _Flight) -> bool:
+        ids = iter(flight.handle.wait())
+        now_s = self._around.clock()
+        took_s = now_s - max(flight.launched_s, self._last_accept_s)
+        self._last_accept_s = now_s
+        batch = flight.batch
+        spent = Counts.read(self._around.counters()).minus(flight.before)
+        for request, work in zip(batch.requests, batch.works, strict=True):
+            token = next(ids) if work.sample else None
+            if request.is_done:  # it ended while this step was in flight
+                self._release(request)
+                continue
+            self._clock(batch.phase, request, work, took_s, spent)
+            if token is not None:
+                self._take(request, token, now_s)
+        return True
+
+    def _clock(
+        self, phase: Phase, request: Request, work: RowWork, took_s: float, spent: Counts
+    ) -> None:
+        timing = request.timing
+        if phase == "prefill":
+            self.prefilled_tokens += work.num_tokens
+            timing.prefill_s += took_s
+            timing.prefill_tokens += work.num_tokens
+            return
+        self.decoded_tokens += 1
+        timing.decode_s += took_s
+        timing.decode_tokens += 1
+        timing.counts = timing.counts.plus(spent)
+
+    def _take(self, request: Request, token: int, now_s: float) -> None:
+        self.sampled_tokens += 1
+        request.generated.append(token)
+        if request.timing.first_token_s is None:
+            request.timing.first_token_s = now_s
+        if self._sink.token(request, token):
+            self._finish(request, FinishReason.STOP, None)
+        elif request.is_at_limit(self.limits.context_tokens):
+            self._finish(request, FinishReason.LENGTH, None)
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def _finish(self, request: Request, reason: FinishReason, problem: EngineError | None) -> None:
+        request.is_done = True
+        if not self._is_in_flight(request):
+            self._release(request)
+        self._sink.finished(request, reason, problem)
+
+    def _is_in_flight(self, request: Request) -> bool:
+        return self._flight is not None and request in self._flight.batch.requests
+
+    def _release(self, request: Request) -> None:
+        """Give row and pages back; only when no step in flight writes to them."""
+        if request in self._running:
+            self._running.remove(request)
+        if request in self._waiting:
+            self._waiting.remove(request)
+        if request.pages:
+            self._pages.free(request.pages)
+            request.pages = ()
+        if request.row >= 0:
+            self._runner.close_row(request.row)
+            bisect.insort(self._free_rows, request.row)
+            request.row = -1
+
+    def _guarded(self, batch: Batch, work: Callable[[], _T]) -> _T | None:
+        """Return what `work` gives; a failure ends the requests of `batch` and gives None.
+
+        Raises: DeviceError if the device is lost, InternalError the second time; every open
+        request was ended before.
+        """
+        try:
+            return work()
+        except self._around.lost_errors as problem:
+            lost = DeviceError(
+                f"The device does not answer any more: {problem}",
+                "Restart the engine. If it happens again, try a smaller prompt chunk.",
+            )
+            self.end_all(FinishReason.ERROR, lost)
+            raise lost from problem
+        except DeviceError as problem:
+            self.end_all(FinishReason.ERROR, problem)
+            raise
+        except self._around.memory_errors as problem:
+            self._fail(batch, _out_of_memory(problem))
+        except BudgetError as problem:
+            self._fail(batch, problem)
+        except Exception as problem:  # noqa: BLE001  the door per request
+            self._fail_internally(batch, problem)
+        return None
+
+    def _fail_internally(self, batch: Batch, problem: Exception) -> None:
+        self._internal_errors += 1
+        _log.error("a step failed", exc_info=problem)
+        wrapped = (
+            problem
+            if isinstance(problem, EngineError)
+            else InternalError(f"The step failed: {problem!r}.", "Try again.")
+        )
+        self._fail(batch, wrapped)
+        if self._internal_errors >= MAX_INTERNAL_ERRORS:
+            self.end_all(FinishReason.ERROR, wrapped)
+            raise InternalError(
+                f"A second internal error: {wrapped.message}", "Restart the engine."
+            ) from problem
+
+    def _fail(self, batch: Batch, problem: EngineError) -> None:
+        for request in batch.requests:
+            if not request.is_done:
+                self._finish(request, FinishReason.ERROR, problem)
+            elif not self._is_in_flight(request):
+                self._release(request)
+
+
+def _out_of_memory(problem: Exception) -> BudgetError:
+    return BudgetError(
+        f"The device is out of memory: {problem}.",
+        "Make the expert cache or the context smaller.",
+    )

@@ -1,0 +1,43 @@
+"""Which devices there are, found without torch and without waking CUDA (case E-13).
+
+Memory of NVIDIA cards is read through NVML, which starts no context. Called by the service.
+"""
+
+import pynvml
+
+from engine.protocol.messages import DeviceInfo
+from engine.system import cpu_title, host_memory
+
+
+def find_devices() -> tuple[DeviceInfo, ...]:
+    """Return the CPU and every NVIDIA card, cards first by bus id as CUDA will number them."""
+    total, available = host_memory()
+    cpu = DeviceInfo(
+        name="cpu", title=cpu_title(), total_bytes=total, free_bytes=available, emulated=True
+    )
+    return (cpu, *_cards())
+
+
+def _cards() -> list[DeviceInfo]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver: an ordinary machine without such a card
+        return []
+    try:
+        return [_card(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _card(index: int) -> DeviceInfo:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    title = pynvml.nvmlDeviceGetName(handle)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return DeviceInfo(
+        name=f"cuda:{index}",
+        title=title.decode() if isinstance(title, bytes) else str(title),
+        total_bytes=int(memory.total),
+        free_bytes=int(memory.free),
+    )

@@ -1,0 +1,251 @@
+"""One loaded model at work: its scheduler, its pools' sizes, resizes, pools for the status.
+
+Lives from Loaded to Unloaded, on the service's thread. Knows no commands' order and no loading.
+"""
+
+import time
+from collections.abc import Callable
+
+from engine.memory.budget import Division, format_bytes, up_to_page
+from engine.memory.pressure import Pressure, PressureRules, Reading
+from engine.protocol.errors import BudgetError, EngineError
+from engine.protocol.messages import (
+    DeviceStatus,
+    Event,
+    MissPolicy,
+    Notice,
+    Pool,
+    Resize,
+    ResizeApplied,
+    ResizePreview,
+    ResizeRefused,
+)
+from engine.scheduler.pools import ExpertSide, KvSide, apply_division
+from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.seams import Limits, Sink, Surroundings
+from engine.service.loaded import LoadedModel
+from engine.settings import EngineSettings
+
+RELIEF_SHARE = 0.25
+PRESSURE_MARGIN_BYTES = 512 * 1024**2
+_MIB = 1024**2
+
+
+class Session:
+    """A loaded model and the scheduler that drives it.
+
+    Attributes:
+        model: its parts.
+        scheduler: its step loop.
+        policy: how misses are served now.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        settings: EngineSettings,
+        sink: Sink,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.model = model
+        self.policy = model.policy
+        self._emit = emit
+        self.scheduler = Scheduler(
+            model.runner,
+            model.pages,
+            sink,
+            Limits(
+                context_tokens=model.info.context_tokens,
+                chunk_tokens=model.info.chunk_tokens,
+                max_rows=settings.max_rows,
+            ),
+            Surroundings(
+                counters=model.experts.counters,
+                relieve=self._relieve,
+                memory_errors=model.memory_errors,
+                lost_errors=model.lost_errors,
+            ),
+        )
+        self._kv = KvSide(model.pages, model.kv, self.scheduler.requests)
+        self._experts = ExpertSide(model.experts)
+        self._wanted_slots = self._experts.units
+        self._pressure = Pressure(
+            PressureRules(reserve_bytes=256 * _MIB, margin_bytes=PRESSURE_MARGIN_BYTES)
+        )
+        self._resident = 0
+
+    @property
+    def division(self) -> Division:
+        """Sizes now."""
+        return Division(self._kv.units, self._experts.units)
+
+    def preview(self, command: Resize) -> ResizePreview:
+        """Say what a resize would do; changes nothing."""
+        budget = self.model.budget
+        wanted = self._wanted(command)
+        reason = budget.problem(wanted, self.scheduler.reserved_tokens)
+        return ResizePreview(
+            id=command.id,
+            kv_tokens=wanted.kv_tokens,
+            expert_slots=wanted.expert_slots,
+            kv_bytes=budget.kv_bytes(wanted.kv_tokens),
+            expert_bytes=budget.expert_bytes(wanted.expert_slots),
+            free_bytes=budget.free_bytes(wanted),
+            fits=not reason,
+            reason=reason,
+        )
+
+    def resize(self, command: Resize, asked_s: float) -> ResizeApplied | ResizeRefused:
+        """Change the sizes now, with no work in flight; whole or not at all (case M-01).
+
+        Units: `asked_s` is a `time.monotonic` reading.
+        """
+        begin_s = time.monotonic()
+        budget = self.model.budget
+        wanted = self._wanted(command)
+        used = self.scheduler.reserved_tokens
+        try:
+            budget.check(wanted, used)
+            evicted = apply_division(self._kv, self._experts, wanted)
+        except (EngineError, *self.model.memory_errors) as problem:
+            reason = problem.message if isinstance(problem, EngineError) else _refusal(problem)
+            near = (
+                budget.nearest(wanted, used) if isinstance(problem, BudgetError) else self.division
+            )
+            return ResizeRefused(
+                id=command.id,
+                reason=reason,
+                kv_tokens=near.kv_tokens,
+                expert_slots=near.expert_slots,
+            )
+        end_s = time.monotonic()
+        now = self.division
+        self._wanted_slots = now.expert_slots
+        return ResizeApplied(
+            id=command.id,
+            kv_tokens=now.kv_tokens,
+            expert_slots=now.expert_slots,
+            kv_bytes=budget.kv_bytes(now.kv_tokens),
+            expert_bytes=budget.expert_bytes(now.expert_slots),
+            pause_ms=(end_s - begin_s) * 1e3,
+            waited_ms=max(0.0, (begin_s - asked_s) * 1e3),
+            evicted=evicted,
+        )
+
+    def set_policy(self, policy: MissPolicy) -> None:
+        """Serve misses this way from the next step on; only at a safe point."""
+        self.model.experts.set_policy(policy)
+        self.policy = policy
+
+    def heat(self) -> tuple[bytes, bytes, int]:
+        """Return the executor's heat; remembers how many experts are resident."""
+        hits, resident, most = self.model.experts.heat()
+        self._resident = len(resident) - resident.count(0)
+        return hits, resident, most
+
+    def device_status(self) -> DeviceStatus:
+        """Return the pools with their bounds; `used_bytes` add up to `total_bytes`."""
+        budget, now = self.model.budget, self.division
+        limits = budget.bounds(self.scheduler.reserved_tokens)
+        device = self.model.device
+        total = budget.total_bytes if device.emulated else device.total_bytes
+        pools = (
+            _fixed("weights", budget.weights_bytes),
+            _fixed("runtime", budget.runtime_bytes),
+            Pool(
+                name="kv",
+                used_bytes=budget.kv_bytes(now.kv_tokens),
+                unit_bytes=budget.kv_token_bytes,
+                units=now.kv_tokens,
+                min_units=limits.min_kv_tokens,
+                max_units=limits.max_kv_tokens,
+                busy_units=min(self.scheduler.used_tokens, now.kv_tokens),
+            ),
+            Pool(
+                name="experts",
+                used_bytes=budget.expert_bytes(now.expert_slots),
+                unit_bytes=budget.record_bytes,
+                units=now.expert_slots,
+                min_units=limits.min_slots,
+                max_units=limits.max_slots,
+                busy_units=min(self._resident, now.expert_slots),
+            ),
+            _fixed("other", total - budget.total_bytes),
+            _fixed("free", budget.free_bytes(now)),
+        )
+        return DeviceStatus(device=device, total_bytes=total, pools=pools)
+
+    def watch_pressure(self) -> None:
+        """Give experts back when other programs need a real device's memory (case M-14)."""
+        if self.model.device.emulated:
+            return
+        slots = self._experts.units
+        wished = self._pressure.step(
+            Reading(
+                now_s=time.monotonic(),
+                free_bytes=self.model.free_bytes(),
+                slots=slots,
+                floor_slots=self.model.budget.min_slots,
+                wanted_slots=self._wanted_slots,
+                record_bytes=self.model.budget.record_bytes,
+            )
+        )
+        if wished is not None and wished != slots:
+            self.scheduler.safepoint.do(lambda: self._yield_to(wished))
+
+    def close(self) -> None:
+        """Free the model; every request must have ended."""
+        self.model.close()
+
+    def _wanted(self, command: Resize) -> Division:
+        now = self.division
+        return Division(
+            now.kv_tokens if command.kv_tokens is None else up_to_page(command.kv_tokens),
+            now.expert_slots if command.expert_slots is None else command.expert_slots,
+        )
+
+    def _yield_to(self, slots: int) -> None:
+        before = self._experts.units
+        try:
+            self._experts.resize(slots)
+        except self.model.memory_errors:
+            return  # growing back was refused: stay small and try later
+        self._say_slots(before, "Other programs need device memory" if slots < before else "")
+
+    def _relieve(self) -> bool:
+        """Shrink the expert cache after the device refused memory; False at the floor."""
+        before = self._experts.units
+        floor = self.model.budget.min_slots
+        slots = max(floor, int(before * (1 - RELIEF_SHARE)))
+        if slots >= before:
+            return False
+        self._experts.resize(slots)
+        self._say_slots(before, "The device ran out of memory")
+        return True
+
+    def _say_slots(self, before: int, cause: str) -> None:
+        now = self._experts.units
+        size = format_bytes(self.model.budget.expert_bytes(now))
+        if cause:
+            self._emit(
+                Notice(
+                    code="cache_shrunk",
+                    message=f"{cause}: the expert cache went from {before} to {now} ({size}).",
+                    level="warning",
+                )
+            )
+        else:
+            self._emit(
+                Notice(code="cache_grown", message=f"The expert cache has {now} again ({size}).")
+            )
+
+
+def _fixed(name: str, num_bytes: int) -> Pool:
+    size = max(0, num_bytes)
+    if name not in ("weights", "runtime", "other", "free"):
+        raise ValueError(f"{name} is no fixed pool")
+    return Pool(name=name, used_bytes=size, units=size, min_units=size, max_units=size)
+
+
+def _refusal(problem: Exception) -> str:
+    return f"The device refused the memory: {problem}. Nothing has changed."

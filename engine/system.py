@@ -1,0 +1,59 @@
+"""The engine's calls to the operating system; everything here has a branch per platform.
+
+Knows no messages and no models. Called by `engine.__main__`, `engine.pipe`, `engine.loader`.
+"""
+
+import ctypes
+import gc
+import os
+import sys
+from typing import NoReturn
+
+from kernels.device import host
+
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to end this process when its parent dies (Linux).
+
+    On Windows the app's job object does this. A second net only: a parent that is gone also shows
+    as a broken stdout.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
+def make_binary(fd: int) -> None:
+    """Switch off newline translation on a descriptor (Windows)."""
+    if sys.platform == "win32":
+        import msvcrt  # exists on Windows only
+
+        msvcrt.setmode(fd, os.O_BINARY)
+
+
+def trim_heap() -> None:
+    """Collect garbage and give freed pages back to the system where the C library keeps them."""
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+        if trim is not None:
+            trim(0)
+
+
+def host_memory() -> tuple[int, int]:
+    """Return (total, available) bytes of host memory, within the limit of a container."""
+    reading = host.memory()
+    return reading.total_bytes, reading.free_bytes
+
+
+def cpu_title() -> str:
+    """Return what the maker calls the processor."""
+    return host.cpu_title()
+
+
+def hard_exit(code: int) -> NoReturn:
+    """End the process now: no destructors, no waiting for threads."""
+    os._exit(code)

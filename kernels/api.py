@@ -1,0 +1,52 @@
+"""Typed entry points of the registry's operations. Resolve once, when something is built.
+
+Called by `engine.moe` and `engine.layers`; knows no model.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import torch
+
+from kernels.layouts import RecordLayout
+from kernels.registry import choose
+
+
+class ExpertKernel(Protocol):
+    """One expert at a time: load its record, then compute rows. One object per thread."""
+
+    def load(self, record: torch.Tensor) -> None:
+        """Take a record, uint8 [record_bytes], on the kernel's device."""
+        ...
+
+    def row(self, x: torch.Tensor) -> torch.Tensor:
+        """Decode: one token, x [H] -> [H] float32; bits depend on record and x alone."""
+        ...
+
+    def rows(self, x: torch.Tensor) -> torch.Tensor:
+        """Prefill: the expert's tokens, x [R, H] -> [R, H] float32."""
+        ...
+
+
+class TopK(Protocol):
+    """Choice of experts; see `kernels.reference.routing.topk_softmax`."""
+
+    def __call__(
+        self, logits: torch.Tensor, top_k: int, normalise: bool, scale: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [T, E] -> ids [T, K] int32, weights [T, K] float32."""
+        ...
+
+
+def expert_kernel(
+    layout: RecordLayout, device: torch.device, dtype: torch.dtype = torch.float32
+) -> ExpertKernel:
+    """Build the expert kernel for a layout on a device; `dtype` is that of activations."""
+    build = choose("expert_rows", str(device), layout.encoding).load()
+    typed = cast("Callable[[RecordLayout, torch.device, torch.dtype], ExpertKernel]", build)
+    return typed(layout, device, dtype)
+
+
+def topk_softmax(device: torch.device) -> TopK:
+    """Return the routing kernel of a device."""
+    return cast("TopK", choose("route", str(device)).load())

@@ -1,0 +1,188 @@
+"""An NVIDIA GPU through torch. The only module that touches `torch.cuda`; imported when asked for.
+
+Compute runs on torch's current stream of the device, copies on side streams; events order them.
+Source: semantics of CUDA streams and events as torch exposes them.
+"""
+
+import torch
+from torch import cuda  # noqa: TID251 - this file is the seam that the ban protects
+
+from kernels.device.base import DeviceFacts, DeviceLostError, DeviceMemoryError, Event
+from kernels.device.cpu import plain_buffer
+from kernels.device.memory import CopiedRegion, PlainBuffer
+
+
+class CudaDevice:
+    """One GPU. Raises DeviceLostError if it cannot be opened."""
+
+    def __init__(self, index: int = 0) -> None:
+        try:
+            if not cuda.is_available() or index >= cuda.device_count():
+                raise DeviceLostError(f"There is no CUDA device {index}.")
+            self.title = cuda.get_device_name(index)
+        except RuntimeError as problem:
+            raise DeviceLostError(f"CUDA device {index} does not answer: {problem}") from problem
+        self.name = f"cuda:{index}"
+        self.torch_device = torch.device("cuda", index)
+        self.emulated = False
+        self.inline = False
+        self._copies = _SideStream(self.torch_device)
+        # Reference kernels promise fp32 arithmetic; TF32 would drop 13 bits of it.
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+
+    def total_bytes(self) -> int:
+        """Memory of the card."""
+        return int(cuda.mem_get_info(self.torch_device)[1])
+
+    def free_bytes(self) -> int:
+        """What the driver can still give, other programs' use already taken off."""
+        return int(cuda.mem_get_info(self.torch_device)[0])
+
+    def region(self, reserve_bytes: int, initial_bytes: int) -> CopiedRegion:
+        """Allocate; raises DeviceMemoryError."""
+        return CopiedRegion(self._allocate, self._freed, reserve_bytes, initial_bytes)
+
+    def host_buffer(self, num_bytes: int) -> "PlainBuffer | _PinnedBuffer":
+        """Pinned memory, or pageable memory with the driver's reason."""
+        try:
+            return _PinnedBuffer(num_bytes)
+        except RuntimeError as problem:
+            return plain_buffer(
+                num_bytes, f"The driver refused to pin {num_bytes} bytes: {problem}"
+            )
+
+    def copy(
+        self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None
+    ) -> "_CudaEvent":
+        """Queue a copy on the side stream."""
+        return self._copies.copy(dst, src, after)
+
+    def stream(self) -> "_SideStream":
+        """Open one more side stream."""
+        return _SideStream(self.torch_device)
+
+    def record(self) -> "_CudaEvent":
+        """Mark the compute stream."""
+        end = cuda.Event()  # type: ignore[no-untyped-call]
+        end.record(cuda.current_stream(self.torch_device))
+        return _CudaEvent(end)
+
+    def wait(self, event: Event) -> None:
+        """Let the compute stream wait; the host goes on."""
+        if isinstance(event, _CudaEvent):
+            cuda.current_stream(self.torch_device).wait_event(event.end)
+        else:
+            event.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for every stream of the card. Raises DeviceLostError."""
+        try:
+            cuda.synchronize(self.torch_device)
+        except RuntimeError as problem:
+            raise DeviceLostError(f"{self.title} does not answer: {problem}") from problem
+
+    def close(self) -> None:
+        """Wait for the copies and return cached memory to the driver."""
+        self._copies.close()
+        cuda.empty_cache()
+
+    def _allocate(self, num_bytes: int) -> torch.Tensor:
+        try:
+            return torch.empty(num_bytes, dtype=torch.uint8, device=self.torch_device)
+        except cuda.OutOfMemoryError as problem:
+            cuda.empty_cache()
+            raise DeviceMemoryError(
+                f"needs {num_bytes} bytes, {self.free_bytes()} are free on {self.title}"
+            ) from problem
+
+    def _freed(self) -> None:
+        # The caching allocator would keep the block; other programs shall have it.
+        cuda.synchronize(self.torch_device)
+        cuda.empty_cache()
+
+
+class _CudaEvent:
+    """The end of some work; with `start`, of one timed copy."""
+
+    def __init__(self, end: cuda.Event, start: cuda.Event | None = None) -> None:
+        self.end = end
+        self._start = start
+
+    def done(self) -> bool:
+        return bool(self.end.query())  # type: ignore[no-untyped-call]
+
+    def synchronize(self) -> None:
+        self.end.synchronize()
+
+    def seconds(self) -> float:
+        if self._start is None or not self.done():
+            return 0.0
+        return float(self._start.elapsed_time(self.end)) / 1e3
+
+
+class _SideStream:
+    """Copies in order beside compute."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> _CudaEvent:
+        if isinstance(after, _CudaEvent):
+            self._stream.wait_event(after.end)
+        elif after is not None:
+            after.synchronize()
+        start, end = _timed_event(), _timed_event()
+        with cuda.stream(self._stream):
+            start.record(self._stream)
+            # Pageable sources make this call block; the order stays the same.
+            dst.copy_(src, non_blocking=True)
+            end.record(self._stream)
+        return _CudaEvent(end, start)
+
+    def close(self) -> None:
+        self._stream.synchronize()
+
+
+def _timed_event() -> cuda.Event:
+    return cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+class _PinnedBuffer:
+    """Page-locked host memory. Raises RuntimeError if the driver refuses."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._tensor = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        return self._tensor
+
+    @property
+    def pinned(self) -> bool:
+        return True
+
+    @property
+    def reason(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._tensor = torch.empty(0, dtype=torch.uint8)
+
+
+def list_cuda() -> tuple[DeviceFacts, ...]:
+    """Return every card; one that does not answer carries the driver's sentence."""
+    try:
+        return tuple(_facts(index) for index in range(cuda.device_count()))
+    except RuntimeError as problem:
+        return (DeviceFacts("cuda", "NVIDIA GPU", 0, 0, problem=f"CUDA failed: {problem}"),)
+
+
+def _facts(index: int) -> DeviceFacts:
+    name = f"cuda:{index}"
+    try:
+        free, total = cuda.mem_get_info(index)
+        return DeviceFacts(name, cuda.get_device_name(index), int(total), int(free))
+    except RuntimeError as problem:
+        return DeviceFacts(name, "NVIDIA GPU", 0, 0, problem=f"CUDA failed: {problem}")

@@ -1,0 +1,221 @@
+"""A runner that needs no model: it stores tokens in pages and reads them back to choose the next.
+
+So a wrong page, a wrong position or a lost token changes the reply.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.cache.pages import PageAllocator
+from engine.protocol.messages import FinishReason, Sampling
+from engine.runner.work import RowWork
+from engine.scheduler.request import Request
+from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.seams import Limits, Surroundings
+from engine.scheduler.tally import Counts, Timing
+
+PAGE = 16
+
+
+def reply_of(prompt, count, seed=0):
+    """The ids that a correct run must give."""
+    sequence = list(prompt)
+    for _ in range(count):
+        sequence.append(next_id(sequence, seed))
+    return sequence[len(prompt) :]
+
+
+def next_id(sequence, seed):
+    value = seed
+    for token in sequence:
+        value = (value * 31 + token + 7) % 65521
+    return value % 997 + 3
+
+
+class FakeMemory:
+    """Pages of token ids; resizes like KvPool."""
+
+    def __init__(self, num_pages):
+        self.pages = [[None] * PAGE for _ in range(num_pages)]
+        self.refuse = False
+
+    def resize(self, num_pages, moves=()):
+        for source, target in moves:
+            self.pages[target] = list(self.pages[source])
+        if self.refuse:
+            raise MemoryError("refused")
+        del self.pages[num_pages:]
+        while len(self.pages) < num_pages:
+            self.pages.append([None] * PAGE)
+
+
+class Handle:
+    def __init__(self, ids, problem=None):
+        self._ids = ids
+        self._problem = problem
+
+    def wait(self):
+        if self._problem is not None:
+            raise self._problem
+        return self._ids
+
+
+@dataclass
+class FakeRunner:
+    """Computes at launch; with latency 1 the ids are only looked at one step later."""
+
+    memory: FakeMemory
+    latency: Literal[0, 1] = 0
+    launches: list = field(default_factory=list)
+    faults: deque = field(default_factory=deque)  # exception or None per launch
+    wait_faults: deque = field(default_factory=deque)
+    rows: dict = field(default_factory=dict)
+    most_rows: int = 0
+
+    def open_row(self, row, sampling, seed, prompt_ids):
+        assert row not in self.rows
+        self.rows[row] = {"seed": seed, "last": None}
+        self.most_rows = max(self.most_rows, len(self.rows))
+
+    def close_row(self, row):
+        del self.rows[row]
+
+    def launch(self, phase, works):
+        fault = self.faults.popleft() if self.faults else None
+        if fault is not None:
+            raise fault
+        self.launches.append((phase, tuple(works)))
+        assert phase == "decode" or len(works) == 1
+        assert len({work.row for work in works}) == len(works)
+        ids = []
+        for work in works:
+            ids += self._one(work)
+        problem = self.wait_faults.popleft() if self.wait_faults else None
+        return Handle(tuple(ids), problem)
+
+    def _one(self, work: RowWork):
+        state = self.rows[work.row]
+        tokens = work.tokens or (state["last"],)
+        for offset, token in enumerate(tokens):
+            position = work.start + offset
+            self.memory.pages[work.pages[position // PAGE]][position % PAGE] = token
+        if not work.sample:
+            return []
+        length = work.start + len(tokens)
+        sequence = [self.memory.pages[work.pages[i // PAGE]][i % PAGE] for i in range(length)]
+        state["last"] = next_id(sequence, state["seed"])
+        return [state["last"]]
+
+
+class FakeSink:
+    """Writes down what happened; ends a reply at `eos`."""
+
+    def __init__(self, eos=None):
+        self.eos = eos
+        self.starts = []
+        self.tokens = {}
+        self.ends = {}
+        self.problems = {}
+
+    def started(self, request):
+        self.starts.append(request.id)
+
+    def token(self, request, token_id):
+        assert request.id not in self.ends, "a token after the end"
+        self.tokens.setdefault(request.id, []).append(token_id)
+        return token_id == self.eos
+
+    def finished(self, request, reason, problem):
+        assert request.id not in self.ends, "finished twice"
+        self.ends[request.id] = reason
+        self.problems[request.id] = problem
+
+
+class Clock:
+    """A clock that the test moves; each reading takes a little."""
+
+    def __init__(self, tick=0.0):
+        self.now = 0.0
+        self.tick = tick
+
+    def __call__(self):
+        self.now += self.tick
+        return self.now
+
+
+@dataclass
+class Bench:
+    """A scheduler with its doubles."""
+
+    scheduler: Scheduler
+    runner: FakeRunner
+    sink: FakeSink
+    pages: PageAllocator
+    memory: FakeMemory
+    relieved: list
+
+    def run(self, most=10_000):
+        for _ in range(most):
+            if not self.scheduler.step():
+                return
+        raise AssertionError("the scheduler does not come to rest")
+
+    def submit(self, name, prompt, max_tokens=8, seed=0):
+        request = make_request(name, prompt, max_tokens, seed)
+        self.scheduler.submit(request)
+        return request
+
+    def assert_clean(self):
+        assert self.pages.used == 0
+        assert not self.runner.rows
+        assert not self.scheduler.has_work
+
+
+def make_request(name, prompt, max_tokens=8, seed=0):
+    return Request(
+        id=name,
+        prompt=tuple(prompt),
+        sampling=Sampling(max_tokens=max_tokens),
+        seed=seed,
+        timing=Timing(submitted_s=0.0),
+    )
+
+
+def make_bench(
+    num_pages=64, latency=0, eos=None, context=4096, chunk=32, rows=8, relieves=0, clock=None
+):
+    memory = FakeMemory(num_pages)
+    runner = FakeRunner(memory, latency)
+    sink = FakeSink(eos)
+    pages = PageAllocator(num_pages)
+    relieved = []
+
+    def relieve():
+        if len(relieved) >= relieves:
+            return False
+        relieved.append(1)
+        return True
+
+    scheduler = Scheduler(
+        runner,
+        pages,
+        sink,
+        Limits(context_tokens=context, chunk_tokens=chunk, max_rows=rows),
+        Surroundings(
+            counters=Counts,
+            relieve=relieve,
+            memory_errors=(MemoryError,),
+            lost_errors=(ConnectionError,),
+            clock=clock or Clock(),
+        ),
+    )
+    return Bench(scheduler, runner, sink, pages, memory, relieved)
+
+
+CANCELLED, STOP, LENGTH, ERROR = (
+    FinishReason.CANCELLED,
+    FinishReason.STOP,
+    FinishReason.LENGTH,
+    FinishReason.ERROR,
+)

@@ -1,0 +1,18 @@
+"""The C++ module agrees with the operating system about this CPU."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.cpu import isa_tier
+
+
+@pytest.mark.skipif(isa_tier() is None, reason="needs the C++ module: dev.py bootstrap builds it")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/cpuinfo")
+def test_isa_tier_equals_what_the_kernel_reports() -> None:
+    """A tier is offered exactly if the system lists its instructions (case E-09)."""
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    avx2 = {"avx2", "fma", "f16c"} <= flags
+    avx512 = avx2 and {"avx512f", "avx512bw", "avx512vl"} <= flags
+    assert isa_tier() == ("avx512" if avx512 else "avx2" if avx2 else "scalar")

@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from typing import cast
 
-from kernels.layouts import VALUE_BYTES, Encoding
+from kernels.layouts import VALUE_BYTES
 from kernels.registry import choices
 
 
@@ -15,7 +14,7 @@ def main(arguments: Sequence[str]) -> int:
     if encoding is not None and encoding not in VALUE_BYTES:
         sys.stderr.write(f"unknown encoding {encoding}; known: {', '.join(VALUE_BYTES)}\n")
         return 1
-    rows = [(c.op, c.name, c.reason) for c in choices(device, cast("Encoding | None", encoding))]
+    rows = [(c.op, c.name, c.reason) for c in choices(device, encoding)]
     width = [max(len(row[column]) for row in rows) for column in range(2)]
     for op, name, reason in rows:
         sys.stdout.write(f"{op:<{width[0]}}  {name:<{width[1]}}  {reason}\n")

@@ -38,6 +38,14 @@ class TopK(Protocol):
         ...
 
 
+class Merge(Protocol):
+    """Sum of a token's weighted rows; see `kernels.reference.routing.merge_routes`."""
+
+    def __call__(self, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Rows [T, K, H], weights [T, K] -> [T, H], all float32."""
+        ...
+
+
 def expert_kernel(
     layout: RecordLayout, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> ExpertKernel:
@@ -50,3 +58,8 @@ def expert_kernel(
 def topk_softmax(device: torch.device) -> TopK:
     """Return the routing kernel of a device."""
     return cast("TopK", choose("route", str(device)).load())
+
+
+def merge_routes(device: torch.device) -> Merge:
+    """Return the merge kernel of a device."""
+    return cast("Merge", choose("merge_routes", str(device)).load())

@@ -68,6 +68,7 @@ LINES: dict[str, tuple[Line, ...]] = {
             encodings=("bf16", "fp8_block"),
         ),
     ),
+    "merge_routes": (Line("reference", "kernels.reference.routing:merge_routes", _PLAIN),),
     "rms_norm": (Line("reference", "kernels.reference.dense:rms_norm", _PLAIN),),
     "rotary": (Line("reference", "kernels.reference.dense:rotary", _PLAIN),),
     "linear": (Line("reference", "kernels.reference.dense:linear", _PLAIN),),

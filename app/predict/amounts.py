@@ -5,6 +5,8 @@ Pure, and the same in every language; the words around a figure are the caller's
 
 import math
 
+from app.wording import figures
+
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 MINUS = "\N{MINUS SIGN}"
 
@@ -39,12 +41,8 @@ def signed_memory(size_bytes: float, unit: int) -> str:
 
 
 def disk(size_bytes: float) -> str:
-    """Return a file size as "540 KB", "38.2 MB" or "158 GB"."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if size_bytes >= unit:
-            value = size_bytes / unit
-            return f"{value:.1f} {name}" if value < 99.95 else f"{value:,.0f} {name}"
-    return f"{size_bytes / 1e3:,.0f} KB"
+    """Return a file size as "540 kB", "38.2 MB" or "158 GB"."""
+    return figures.file_size(round(size_bytes))
 
 
 def number(value: float) -> str:
@@ -70,13 +68,8 @@ def share(value: float) -> str:
 
 
 def tokens(count: int) -> str:
-    """Return a token count as "640", "18.4K", "226K" or "1.0M"."""
-    if count < 1024:
-        return f"{count:,}"
-    if count < 1024 * 1024:
-        value = count / 1024
-        return f"{value:.0f}K" if value >= 99.5 or value == int(value) else f"{value:.1f}K"
-    return f"{count / 1024 / 1024:.1f}M"
+    """Return a token count as "640", "18.4K" or "226K"."""
+    return figures.tokens(count)
 
 
 def duration(seconds: float) -> str:

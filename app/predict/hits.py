@@ -29,9 +29,11 @@ class HitCurve:
         """
         if num_records <= 0:
             raise ValueError("A hit curve needs at least one record.")
+        known = sorted(dict(points).items())
+        self._is_measured = any(slots > 0 for slots, _ in known)
         best = 0.0
         self._points: list[tuple[float, float]] = [(0.0, 0.0)]
-        for slots, share in sorted(dict(points).items()):
+        for slots, share in known:
             if 0 < slots < num_records:
                 best = max(best, min(1.0, max(0.0, share)))
                 self._points.append((float(slots), best))
@@ -39,8 +41,8 @@ class HitCurve:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is any observation between the two ends."""
-        return len(self._points) > 2
+        """Whether there is any observation at all."""
+        return self._is_measured
 
     def at(self, slots: int) -> HitRange:
         """Return the bounds at `slots`; both ends grow with `slots`."""

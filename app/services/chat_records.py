@@ -104,6 +104,22 @@ class SearchHit:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatRow:
+    """One entry of the chat list: a chat, and where a search found something in it."""
+
+    chat: Chat
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A head of the chat list and its entries; without a head while searching."""
+
+    title: str
+    rows: tuple[ChatRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StoreNotice:
     """Something about the store that a person should know; `path` is the file it is about."""
 

@@ -128,4 +128,5 @@ class JobFile:
         Raises:
             OSError: the file cannot be written; the old one is untouched.
         """
-        replace_file(self._path, msgspec.json.encode(jobs))
+        # Titles and sentences are phrases: strings that remember their language.
+        replace_file(self._path, msgspec.json.encode(jobs, enc_hook=str))

@@ -45,21 +45,24 @@ class Environment:
         root: the data root.
         engine_program: an engine to use instead of ours, "" = none.
         has_display: whether a window can be shown, as far as the environment tells.
+        needs_x11: whether Qt will talk to an X server.
     """
 
     root: DataRoot
     engine_program: str
     has_display: bool
+    needs_x11: bool
 
 
 def read_environment(home: str = "") -> Environment:
     """Read the environment; `home` from the command line beats it."""
     platform = os.environ.get("QT_QPA_PLATFORM", "")
-    screens = os.environ.get("DISPLAY", "") or os.environ.get("WAYLAND_DISPLAY", "")
+    x11, wayland = os.environ.get("DISPLAY", ""), os.environ.get("WAYLAND_DISPLAY", "")
     return Environment(
         root=data_root(home or os.environ.get(HOME_VARIABLE)),
         engine_program=os.environ.get(ENGINE_VARIABLE, ""),
-        has_display=bool(platform or screens),
+        has_display=bool(platform or x11 or wayland),
+        needs_x11=platform == "xcb" or bool(x11 and not platform and not wayland),
     )
 
 

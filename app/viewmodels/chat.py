@@ -21,8 +21,8 @@ from app.viewmodels.chat_conversation import NO_CHAT, Conversation
 from app.viewmodels.chat_list import ChatListModel
 from app.viewmodels.chat_reply import ReplyRunner
 from app.viewmodels.chat_send import dropped_text
-from engine.protocol.errors import InvalidRequest
-from engine.protocol.messages import Sampling
+from engine.protocol.errors import ErrorCode, InvalidRequest
+from engine.protocol.messages import Error, Sampling
 
 DRAFT_MS = 500
 NEW_DRAFT = "new-draft"
@@ -84,6 +84,7 @@ class ChatViewModel(QObject):
         client.unloaded.connect(self._on_engine)
         client.state_changed.connect(self._on_engine)
         client.ready.connect(self._on_ready)
+        client.failed.connect(self._on_failed)
         client.stopped.connect(self._on_stopped)
         self._open_first()
         store.listen(self._heard)
@@ -278,6 +279,11 @@ class ChatViewModel(QObject):
     def _on_ready(self) -> None:
         self._crash = None
         self.engine_changed.emit()
+
+    def _on_failed(self, event: Error) -> None:
+        """A load that was cancelled ends the waiting for it too (case G-10)."""
+        if event.code is ErrorCode.CANCELLED and self._client.is_running:
+            self.talk.stop_waiting()
 
     def _on_stopped(self, outcome: ProcessOutcome) -> None:
         self._crash = outcome if outcome.unexpected else None

@@ -7,7 +7,6 @@ nothing typed is ever lost. Replies of other chats go on behind. QtCore only; ow
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -25,7 +24,7 @@ from app.services.chat_store import ChatStore
 from app.services.engine_client import EngineClient
 from app.viewmodels.chat_reply import ReplyRunner
 from app.viewmodels.chat_send import chat_messages
-from engine.protocol.messages import EngineState, Sampling
+from engine.protocol.messages import ChatMessage, EngineState, Sampling
 
 NO_CHAT = ChatId(0)
 NO_MESSAGE = MessageId(0)
@@ -118,7 +117,7 @@ class Conversation(QObject):
         """Return the ids of the versions of a turn, in order."""
         return self._store.versions(message)
 
-    def sent_messages(self) -> tuple[Any, ...]:
+    def sent_messages(self) -> tuple[ChatMessage, ...]:
         """Return the conversation as the engine would get it now."""
         return chat_messages(self._chat.system_prompt, self._path)
 
@@ -255,6 +254,11 @@ class Conversation(QObject):
             chat, message = self._chat_of(chat_id), self._store.message(message_id)
             if chat is not None and message is not None:
                 self._begin(chat, message, continue_last)
+
+    def stop_waiting(self) -> None:
+        """Nothing waits for a model any more; the places stay, to be begun again."""
+        for chat_id in tuple(self._waiting):
+            self._drop_waiting(chat_id)
 
     # --- inside ---------------------------------------------------------------------------------
 

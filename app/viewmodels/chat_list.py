@@ -2,32 +2,16 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.chat_records import Chat, ChatId
+from app.services.chat_records import Chat, ChatId, ChatRow, Section
 from app.services.chat_store import ChatStore
-from app.viewmodels.chat_words import GROUPS, group_of
+from app.services.chat_words import GROUPS, group_of
 
 UNDO_MS = 6_000
 SEARCH_MS = 120  # after the last key
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRow:
-    """One entry: a chat, and where the search found something in it."""
-
-    chat: Chat
-    excerpt: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A head and its entries; without a head while searching."""
-
-    title: str
-    rows: tuple[ChatRow, ...]
 
 
 class ChatListModel(QObject):

@@ -17,8 +17,8 @@ from app.services.chat_records import (
     text_parts,
 )
 from app.services.chat_store import ChatStore
+from app.services.chat_words import rates_along
 from app.services.engine_client import EngineClient
-from app.viewmodels.chat_words import rates_along
 from engine.protocol.errors import ErrorCode
 from engine.protocol.messages import (
     ChatMessage,

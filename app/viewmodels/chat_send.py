@@ -34,7 +34,8 @@ def dropped_text(paths: Sequence[Path]) -> tuple[str, list[str]]:
 
     Returns: the text for the draft, and a sentence for each file that cannot be taken.
     """
-    blocks, refused = [], []
+    blocks: list[str] = []
+    refused: list[str] = []
     for path in paths:
         try:
             if path.is_dir():

@@ -3,7 +3,7 @@
 Afterwards it compares what it promised with what was measured. QtCore-free; knows no client.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.predict.hits import HitCurve
@@ -93,24 +93,34 @@ def make_forecast(
     applied, shown = splits
     if model is None or applied is None or shown is None:
         return Forecast(reason=tr("No model is loaded."))
-    context = {"context_now": applied.kv_tokens, "context_then": shown.kv_tokens}
+    base = Forecast(context_now=applied.kv_tokens, context_then=shown.kv_tokens)
     if seen.promise and seen.kept and now_s < seen.promise[1] and shown.same_as(applied):
         error = seen.kept / seen.promise[0] - 1
-        return Forecast(
-            kind="measured", error=error, promised=seen.promise[0], reason="", **context
+        hit = seen.now.hit_share if seen.now else None
+        return replace(
+            base,
+            kind="measured",
+            error=error,
+            promised=seen.promise[0],
+            hit_now=hit,
+            hit_then=hit,
         )
     if seen.now is None:
-        return Forecast(reason=tr("Nothing is measured yet: send a message first."), **context)
+        return replace(base, reason=tr("Nothing is measured yet: send a message first."))
+    if shown.same_as(applied):
+        hit = seen.now.hit_share
+        words = tr("Move a divider to see what it would bring.")
+        return replace(base, reason=words, hit_now=hit, hit_then=hit)
     curve = HitCurve(max(1, model.num_records), seen.hits.items())
     hits = expected_hits(curve, seen.now, shown.expert_slots)
     rate = profile.miss_rate(policy) if profile else 0.0
     cost = MissCost(routed_bytes(model.num_moe_layers, model.top_k, model.record_bytes), rate)
     speed = predict_speed(curve, seen.now, cost, shown.expert_slots)
-    return Forecast(
+    return replace(
+        base,
         kind="predicted" if speed else "none",
         reason="" if speed else tr("Speed needs this machine's bandwidths: run the profiler."),
         speed=speed,
         hit_now=seen.now.hit_share,
         hit_then=hits.middle,
-        **context,
     )

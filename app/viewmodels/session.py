@@ -1,7 +1,7 @@
 """The session: engine, model, and what stands in rail and top strip. QtCore only.
 
-Brings the engine up, prepares and loads a model at the start, keeps each model's split, and says in
-words what went wrong. Pages have their own view models; this one is shared by the window.
+Brings the engine up and back, and says in words what went wrong. How a model gets loaded is in
+`session_model`. Pages have their own view models; this one is shared by the window.
 """
 
 from dataclasses import dataclass, replace
@@ -12,19 +12,19 @@ from PySide6.QtCore import QObject, Signal
 from app.services.engine_client import EngineClient
 from app.services.gpu_meter import GpuMeter, MeterReading
 from app.services.job_runner import JobRunner
-from app.services.job_state import JobState
-from app.services.model_library import ModelEntry, ModelLibrary
+from app.services.model_library import ModelLibrary
 from app.services.outcome import ProcessOutcome
-from app.services.settings import ModelProfile, SettingsStore
+from app.services.settings import SettingsStore
+from app.viewmodels.session_model import ModelLoader
 from app.viewmodels.session_words import (
-    Pill,
+    ModelChoice,
     Problem,
+    choice_of,
     lost_engine,
-    pill_of,
     refused_load,
     silent_engine,
+    state_of,
 )
-from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
@@ -36,42 +36,42 @@ class SessionState:
     """What the window shows everywhere.
 
     Attributes:
-        pill: state, words and share of the state pill.
-        model_name, model_format: of the loaded or coming model, "" = none.
-        model_path: its folder, None = none.
-        tokens_per_s: decode rate while a reply is written, else None.
+        state: what the engine does; LOADING also while it starts or a model is prepared.
+        detail: words instead of the state's own, such as "Preparing 43 %", or "".
+        share: done part of what LOADING means, None = not known.
+        model_name, quant: of the loaded or coming model, "" = none.
+        tok_s: decode rate while a reply is written, else 0; without prefill and waiting (G-20).
         context_used, context_capacity: tokens; capacity 0 = no model.
-        can_stop: whether a Stop button makes sense.
-        is_loaded: whether a model answers.
-        problem: what went wrong, until it is mended.
+        can_stop: whether there is something to stop: replies, a load, a preparation.
+        trouble: what went wrong, until it is mended or put away.
     """
 
-    pill: Pill = Pill("off")
+    state: m.EngineState = m.EngineState.IDLE
+    detail: str = ""
+    share: float | None = None
     model_name: str = ""
-    model_format: str = ""
-    model_path: Path | None = None
-    tokens_per_s: float | None = None
+    quant: str = ""
+    tok_s: float = 0.0
     context_used: int = 0
     context_capacity: int = 0
     can_stop: bool = False
-    is_loaded: bool = False
-    problem: Problem | None = None
+    trouble: Problem | None = None
 
 
 class SessionViewModel(QObject):
     """See the module.
 
     Signals:
-        changed(): `state` differs.
-        meters_changed(): `reading` or `device` differ.
-        models_changed(): `models` differs.
-        notice(str): a sentence worth a toast.
+        changed(): any property differs.
+        meters_changed(): `reading` or `status` differ.
+        models_changed(): `models` or `job_share` differ.
+        notice(str, str): a sentence worth a toast, and its tone ("info", "warn").
     """
 
     changed = Signal()
     meters_changed = Signal()
     models_changed = Signal()
-    notice = Signal(str)
+    notice = Signal(str, str)
 
     def __init__(
         self,
@@ -82,52 +82,106 @@ class SessionViewModel(QObject):
         meter: GpuMeter | None = None,
     ) -> None:
         super().__init__()
-        self._client, self._library, self._jobs, self._settings = client, library, jobs, settings
-        self._state = SessionState()
+        self._client, self._library, self._jobs = client, library, jobs
+        self._loader = ModelLoader(client, library, jobs, settings)
+        self._now = SessionState()
         self._reading: MeterReading | None = None
-        self._target: Path | None = None  # the model that is to be loaded
-        self._load_id = ""
-        self._load_share: float | None = None
-        self._budget: m.Budget | None = None
-        self._preparing = ""  # id of the job that converts the built-in model
-        self._wants_model = False
-        self._restart_slots: int | None = None
+        self._last: m.Status | None = None
+        self._slots: int | None = None
         self._is_restarting = False
         self._is_closing = False
         self._stats: m.Stats | None = None
-        self._problem: Problem | None = None
+        self._trouble: Problem | None = None
         self._connect(meter)
 
     def _connect(self, meter: GpuMeter | None) -> None:
-        client = self._client
-        client.ready.connect(self._on_ready)
-        client.running_changed.connect(self._update)
-        client.state_changed.connect(self._on_state)
-        client.progress.connect(self._on_progress)
+        client, loader = self._client, self._loader
+        for signal in (
+            client.ready,
+            client.running_changed,
+            client.state_changed,
+            client.unloaded,
+            client.started,
+            client.finished,
+            loader.changed,
+        ):
+            signal.connect(self._update)
         client.loaded.connect(self._on_loaded)
-        client.unloaded.connect(self._update)
-        client.started.connect(self._update)
-        client.finished.connect(self._update)
         client.stats.connect(self._on_stats)
         client.status.connect(self._on_status)
-        client.resize_applied.connect(self._on_resized)
         client.failed.connect(self._on_failed)
         client.stopped.connect(self._on_stopped)
         client.responding_changed.connect(self._on_responding)
         client.notice.connect(self._on_notice)
+        loader.refused.connect(self._on_refused)
+        loader.noticed.connect(self._on_noticed)
         self._library.changed.connect(self._on_library)
-        self._jobs.done.connect(self._on_job_done)
-        self._jobs.failed.connect(self._on_job_failed)
-        self._jobs.changed.connect(self._on_jobs)
+        self._jobs.changed.connect(self.models_changed)
         if meter is not None:
             meter.reading.connect(self._on_reading)
 
     # --- facts
 
     @property
-    def state(self) -> SessionState:
-        """What is shown now."""
-        return self._state
+    def now(self) -> SessionState:
+        """All facts of this moment."""
+        return self._now
+
+    @property
+    def state(self) -> m.EngineState:
+        """What the engine does; LOADING also while it starts or a model is prepared."""
+        return self._now.state
+
+    @property
+    def state_detail(self) -> str:
+        """Words instead of the state's own, or ""."""
+        return self._now.detail
+
+    @property
+    def share(self) -> float | None:
+        """Done part of what LOADING means, None = not known."""
+        return self._now.share
+
+    @property
+    def model_name(self) -> str:
+        """The loaded or coming model, "" = none."""
+        return self._now.model_name
+
+    @property
+    def quant(self) -> str:
+        """Its format."""
+        return self._now.quant
+
+    @property
+    def tok_s(self) -> float:
+        """Decode rate while a reply is written, else 0."""
+        return self._now.tok_s
+
+    @property
+    def context_used(self) -> int:
+        """Tokens in the cache."""
+        return self._now.context_used
+
+    @property
+    def context_capacity(self) -> int:
+        """Tokens that the cache can hold, 0 = no model."""
+        return self._now.context_capacity
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether there is something to stop."""
+        return self._now.can_stop
+
+    @property
+    def trouble(self) -> Problem | None:
+        """What went wrong, with all its parts."""
+        return self._now.trouble
+
+    @property
+    def problem(self) -> str:
+        """The same as one sentence, or ""."""
+        trouble = self._now.trouble
+        return f"{trouble.sentence} {trouble.hint}".strip() if trouble else ""
 
     @property
     def reading(self) -> MeterReading | None:
@@ -135,15 +189,14 @@ class SessionViewModel(QObject):
         return self._reading
 
     @property
-    def device(self) -> m.DeviceStatus | None:
-        """The engine's own account of its first device, for the bar in the rail."""
-        status = self._client.last_status
-        return status.devices[0] if status and status.devices else None
+    def status(self) -> m.Status | None:
+        """The engine's own account of its memory; None without an engine."""
+        return self._client.last_status
 
     @property
-    def models(self) -> tuple[ModelEntry, ...]:
+    def models(self) -> tuple[ModelChoice, ...]:
         """Models for the picker."""
-        return self._library.entries()
+        return tuple(choice_of(entry) for entry in self._library.entries())
 
     @property
     def job_share(self) -> float | None:
@@ -155,164 +208,73 @@ class SessionViewModel(QObject):
 
     def start(self) -> None:
         """Bring the engine up and see which model to load."""
-        self._wants_model = self._settings.value.load_last_model
         self._client.start()
+        self._loader.choose_at_start()
         self._library.refresh()
         self._update()
 
-    def load(self, path: str | Path) -> None:
-        """Load a model; one that came with the app is prepared first. Starts the engine if needed."""
-        entry = self._library.entry(path)
-        self._problem = None
-        if entry is not None and entry.kind == "builtin_source":
-            self._prepare(entry)
-        else:
-            self._load(Path(path), remembered=True)
+    def load(self, path: str) -> None:
+        """Load a model; one that came with the app is prepared first. Starts the engine."""
+        self._trouble = None
+        self._loader.load(Path(path))
+        self._update()
+
+    def load_default(self) -> None:
+        """Load the last model, else the built-in one: the button of an empty chat."""
+        self._trouble = None
+        self._client.start()
+        self._loader.choose_now()
         self._update()
 
     def unload(self) -> None:
         """Free the model."""
-        self._target = None
-        self._wants_model = False
-        if self._client.model is not None:
-            self._client.unload()
+        self._loader.unload()
+        self._update()
 
-    def stop(self) -> None:
+    def stop_reply(self) -> None:
         """Stop what runs: the replies, else the load, else the preparation (case G-10)."""
         replies = self._client.open_replies
-        if replies:
-            for reply in replies:
-                self._client.cancel(reply)
-        elif self._load_id:
-            self._target = None
-            self._client.cancel(self._load_id)
-        elif self._preparing:
-            self._jobs.cancel(self._preparing)
+        for reply in replies:
+            self._client.cancel(reply)
+        if not replies:
+            self._loader.cancel()
 
-    def restart(self, smaller: bool = False) -> None:
+    def restart_engine(self, smaller: bool = False) -> None:
         """Start the engine again with the same model; `smaller` = with 10 % fewer expert slots."""
-        status = self.device
-        if smaller and status is not None:
-            experts = next((p for p in status.pools if p.name == "experts"), None)
-            self._restart_slots = self._fewer(experts.units) if experts else None
-        elif smaller:
-            slots = self._profile().expert_slots
-            self._restart_slots = self._fewer(slots) if slots else None
+        self._slots = self._fewer_slots() if smaller else None
         self._client.process.restarts.clear()
-        self._problem = None
-        self._is_restarting = True
+        self._trouble = None
         if self._client.process.is_running:
+            self._is_restarting = True
             self._client.stop()  # the rest follows in _on_stopped
         else:
             self._start_again()
         self._update()
 
     def dismiss_problem(self) -> None:
-        """Take the problem from the screen."""
-        self._problem = None
+        """Put the problem away."""
+        self._trouble = None
         self._update()
 
     def close(self) -> None:
-        """The app ends: what happens from now on is no problem of anybody."""
+        """The app ends: what happens from now on is nobody's problem."""
         self._is_closing = True
-
-    # --- loading
-
-    def _load(self, path: Path, remembered: bool) -> None:
-        self._target = path
-        self._wants_model = False
-        self._problem = None
-        if not self._client.is_running:
-            if not self._client.process.is_running:
-                self._client.start()
-            return  # sent in _on_ready
-        if self._client.is_ready:
-            self._send_load(remembered)
-
-    def _send_load(self, remembered: bool) -> None:
-        assert self._target is not None
-        for reply in self._client.open_replies:
-            self._client.cancel(reply)
-        profile = self._profile() if remembered else ModelProfile()
-        slots = self._restart_slots or profile.expert_slots
-        total = self._settings.value.budget_mib * 1024 * 1024
-        self._budget = m.Budget(
-            total_bytes=total or None, kv_tokens=profile.kv_tokens, expert_slots=slots
-        )
-        self._restart_slots = None
-        self._load_share = None
-        self._load_id = self._client.load(
-            str(self._target),
-            self._budget,
-            policy=profile.policy or m.MissPolicy.SPLIT,
-        )
-
-    def _prepare(self, entry: ModelEntry) -> None:
-        """Convert a model that came with the app, or take an interrupted conversion up again."""
-        self._wants_model = False
-        kept = next((j for j in self._jobs.jobs() if _converts(j, entry.path)), None)
-        if kept is not None and kept.phase != "done":
-            self._preparing = kept.id
-            self._jobs.resume(kept.id)
-            return
-        try:
-            target = self._library.target_for(entry.name)
-        except OSError as problem:
-            self._problem = Problem("load", str(problem), tr("Choose a models folder in Settings."))
-            return
-        self._preparing = self._jobs.start(
-            "convert",
-            {"source": str(entry.path), "target": str(target), "id": entry.name},
-            tr("Preparing {model}", model=entry.name),
-        )
-
-    def _choose(self) -> None:
-        """At the start: the last model, else the built-in one."""
-        if not self._wants_model or not self._library.is_scanned:
-            return
-        entries = self._library.entries()
-        last = self._settings.value.last_model
-        ready = [e for e in entries if e.kind == "ftw"]
-        choice = next((e for e in ready if last and str(e.path) == last), None)
-        choice = choice or next((e for e in ready if e.is_builtin), None)
-        choice = choice or next((e for e in entries if e.is_builtin), None)
-        self._wants_model = False
-        if choice is not None:
-            self.load(choice.path)
 
     def _start_again(self) -> None:
         self._is_restarting = False
-        last = self._settings.value.last_model
-        if self._target is None and last and Path(last).is_dir():
-            self._target = Path(last)
+        self._loader.load_again(self._slots)
         self._client.start()
 
-    def _profile(self) -> ModelProfile:
-        return self._settings.profile(self._target.name if self._target else "")
+    def _fewer_slots(self) -> int | None:
+        pools = self._last.devices[0].pools if self._last and self._last.devices else ()
+        slots = next((pool.units for pool in pools if pool.name == "experts"), 0)
+        slots = slots or self._loader.profile().expert_slots or 0
+        return max(1, int(slots * SMALLER)) if slots else None
 
-    def _fewer(self, slots: int) -> int:
-        return max(1, int(slots * SMALLER))
+    # --- events
 
-    # --- events of the engine
-
-    def _on_ready(self) -> None:
-        if self._target is not None:
-            self._send_load(remembered=True)
-        self._update()
-
-    def _on_state(self) -> None:
-        self._update()
-
-    def _on_progress(self, event: m.Progress) -> None:
-        if event.id == self._load_id and event.total_bytes:
-            self._load_share = min(1.0, event.done_bytes / event.total_bytes)
-            self._update()
-
-    def _on_loaded(self, event: m.Loaded) -> None:
-        self._load_id, self._load_share = "", None
-        self._problem = None
-        self._target = Path(event.model.path)
-        self._settings.set(last_model=event.model.path)
+    def _on_loaded(self) -> None:
+        self._trouble = None
         self._update()
 
     def _on_stats(self, event: m.Stats) -> None:
@@ -320,82 +282,48 @@ class SessionViewModel(QObject):
         self._update()
 
     def _on_status(self, event: m.Status) -> None:
-        if event.model is not None and event.policy != (
-            self._settings.profile(_key(event.model)).policy or m.MissPolicy.SPLIT
-        ):
-            self._settings.set_profile(_key(event.model), policy=event.policy)
+        if event.model is not None:
+            self._last = event  # outlives the engine: a restart wants the slots
         self.meters_changed.emit()
         self._update()
 
-    def _on_resized(self, event: m.ResizeApplied) -> None:
-        model = self._client.model
-        if model is not None:
-            self._settings.set_profile(
-                _key(model), kv_tokens=event.kv_tokens, expert_slots=event.expert_slots
-            )
-
     def _on_failed(self, event: m.Error) -> None:
-        if event.id and event.id == self._load_id:
-            self._load_id, self._load_share = "", None
-            asked = self._budget and (self._budget.kv_tokens or self._budget.expert_slots)
-            if event.code is ErrorCode.BUDGET and asked and self._client.is_ready:
-                self.notice.emit(tr("The remembered split does not fit; the engine chooses one."))
-                self._send_load(remembered=False)
-            elif event.code is not ErrorCode.CANCELLED and self._client.is_running:
-                self._problem = refused_load(event)
-        elif event.code is ErrorCode.PROTOCOL and not event.id:
-            self._problem = refused_load(event)
+        if event.code is ErrorCode.PROTOCOL and not event.id:
+            self._trouble = replace(refused_load(event), kind="stopped", can_restart=True)
         self._update()
 
     def _on_stopped(self, outcome: ProcessOutcome) -> None:
-        self._load_id, self._load_share, self._stats = "", None, None
+        self._stats = None
+        if self._is_closing:
+            return
         if self._is_restarting:
             self._start_again()
-        elif outcome.unexpected and not self._is_closing:
-            self._problem = lost_engine(outcome, self._client.process.restarts.is_reached)
+        elif outcome.unexpected:
+            self._trouble = lost_engine(outcome, self._client.process.restarts.is_reached)
+        self.meters_changed.emit()
         self._update()
 
     def _on_responding(self, responding: bool) -> None:
         if not responding:
-            self._problem = silent_engine()
-        elif self._problem is not None and self._problem.kind == "silent":
-            self._problem = None
+            self._trouble = silent_engine()
+        elif self._trouble is not None and self._trouble.kind == "silent":
+            self._trouble = None
         self._update()
 
     def _on_notice(self, event: m.Notice) -> None:
         if event.level == "warning":
-            self.notice.emit(event.message)
+            self.notice.emit(event.message, "warn")
 
-    # --- events of library, jobs and meter
+    def _on_noticed(self, sentence: str) -> None:
+        self.notice.emit(sentence, "info")
+
+    def _on_refused(self, problem: Problem) -> None:
+        self._trouble = problem
+        self._update()
 
     def _on_library(self) -> None:
         self.models_changed.emit()
-        self._choose()
         self._update()
-
-    def _on_job_done(self, job_id: str, event: m.JobDone) -> None:
-        if event.job == "convert":
-            self._library.refresh()
-        if job_id != self._preparing:
-            return
-        self._preparing = ""
-        job = self._jobs.job(job_id)
-        target = event.result.get("path") or (job.spec.get("target") if job else None)
-        if isinstance(target, str):
-            self._load(Path(target), remembered=True)
-        self._update()
-
-    def _on_job_failed(self, job_id: str, event: m.Error) -> None:
-        if job_id == self._preparing:
-            self._preparing = ""
-            if event.code is not ErrorCode.CANCELLED:
-                self._problem = refused_load(event)
-            self._update()
-
-    def _on_jobs(self) -> None:
-        if self._preparing:
-            self._update()
-        self.models_changed.emit()
 
     def _on_reading(self, reading: MeterReading) -> None:
         self._reading = reading
@@ -405,51 +333,37 @@ class SessionViewModel(QObject):
 
     def _update(self, *_: object) -> None:
         new = self._make_state()
-        if new != self._state:
-            self._state = new
+        if new != self._now:
+            self._now = new
             self.changed.emit()
 
     def _make_state(self) -> SessionState:
-        client, model = self._client, self._client.model
-        job = self._jobs.job(self._preparing) if self._preparing else None
-        pill = pill_of(client, self._problem, job, self._load_share if self._load_id else None)
+        client, loader, model = self._client, self._loader, self._client.model
+        job = loader.preparing
+        engine, detail, share = state_of(client, job, loader.share if loader.is_loading else None)
         state = SessionState(
-            pill=pill,
-            can_stop=bool(client.open_replies or self._load_id or self._preparing),
-            is_loaded=model is not None,
-            problem=self._problem,
+            state=engine,
+            detail=detail,
+            share=share,
+            can_stop=bool(client.open_replies or loader.is_loading or job),
+            trouble=self._trouble,
         )
         if model is not None:
+            state = replace(state, model_name=model.name, quant=model.quant)
+        elif job is not None:
+            state = replace(state, model_name=str(job.spec.get("id", "")))
+        elif loader.target is not None:
+            entry = self._library.entry(loader.target)
             state = replace(
                 state,
-                model_name=model.name,
-                model_format=model.quant,
-                model_path=Path(model.path),
-            )
-        elif self._target is not None or job is not None:
-            entry = self._library.entry(self._target) if self._target else None
-            name = entry.name if entry else self._target.name if self._target else ""
-            coming = str(job.spec.get("id", "")) if job else name
-            state = replace(
-                state,
-                model_name=coming,
-                model_format=entry.quant if entry else "",
-                model_path=self._target,
+                model_name=entry.name if entry else loader.target.name,
+                quant=entry.quant if entry else "",
             )
         if self._stats is not None and model is not None:
             state = replace(
                 state,
-                tokens_per_s=self._stats.decode_tokens_per_s if client.open_replies else None,
+                tok_s=self._stats.decode_tokens_per_s if client.open_replies else 0.0,
                 context_used=self._stats.context_used_tokens,
                 context_capacity=self._stats.context_capacity_tokens,
             )
         return state
-
-
-def _key(model: m.ModelInfo) -> str:
-    """Profiles are kept under the folder's name: it is there before the model is loaded."""
-    return Path(model.path).name
-
-
-def _converts(job: JobState, source: Path) -> bool:
-    return job.job == "convert" and job.spec.get("source") == str(source)

@@ -1,25 +1,24 @@
-"""Session states in words: the pill, and what went wrong. Pure."""
+"""Session states in words: what the engine does, and what went wrong. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from app.services.engine_client import EngineClient
 from app.services.job_state import JobState
+from app.services.model_library import ModelEntry
 from app.services.outcome import ProcessOutcome
 from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import EngineError, ErrorCode
 
-PillState = Literal["off", "loading", "moving", "ready", "generating", "yielded", "error"]
-
 
 @dataclass(frozen=True, slots=True)
-class Pill:
-    """The state pill: a key of `app.widgets.chips.STATES`, own words or "", share done or None."""
+class ModelChoice:
+    """A model in the picker: its folder, name, and facts of one line."""
 
-    state: PillState
-    text: str = ""
-    share: float | None = None
+    path: str
+    name: str
+    facts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +42,45 @@ class Problem:
     can_shrink: bool = False
 
 
-def pill_of(
-    client: EngineClient, problem: Problem | None, job: JobState | None, share: float | None
-) -> Pill:
-    """Choose the pill. `job` prepares the built-in model; `share` is the load's progress."""
-    if problem is not None and problem.kind == "stopped":
-        return Pill("error")
-    if problem is not None and problem.kind == "silent":
-        return Pill("error", tr("Not responding"))
+def state_of(
+    client: EngineClient, job: JobState | None, share: float | None
+) -> tuple[m.EngineState, str, float | None]:
+    """Return the state to show, words instead of its own ones or "", and the share done.
+
+    Args:
+        client: the engine.
+        job: prepares the model that came with the app.
+        share: progress of the load that was sent.
+    """
+    loading = m.EngineState.LOADING
     if job is not None:
-        return _with_share("loading", tr("Preparing"), job.share)
+        return loading, _with_share(tr("Preparing"), job.share), job.share
     if not client.process.is_running:
-        return Pill("off")
+        return m.EngineState.IDLE, "", None
     if client.process.is_stopping:
-        return Pill("loading", tr("Stopping"))
+        return m.EngineState.STOPPING, tr("Stopping"), None
     if not client.is_ready:
-        return Pill("loading", tr("Starting engine"))
-    if share is not None or client.state is m.EngineState.LOADING:
-        return _with_share("loading", tr("Loading"), share)
-    states: dict[m.EngineState, PillState] = {
-        m.EngineState.READY: "ready",
-        m.EngineState.GENERATING: "generating",
-        m.EngineState.MOVING: "moving",
-    }
-    if client.state in states:
-        return Pill(states[client.state])
-    return Pill("off", tr("No model"))
+        return loading, tr("Starting engine"), None
+    if share is not None or client.state is loading:
+        return loading, _with_share(tr("Loading"), share), share
+    return client.state, "", None
 
 
-def _with_share(state: PillState, words: str, share: float | None) -> Pill:
+def _with_share(words: str, share: float | None) -> str:
     if share is None:
-        return Pill(state, words)
-    return Pill(state, tr("{doing} {share} %", doing=words, share=int(share * 100)), share)
+        return words
+    return tr("{doing} {share} %", doing=words, share=int(share * 100))
+
+
+def choice_of(entry: ModelEntry) -> ModelChoice:
+    """Return how a model stands in the picker."""
+    size = f"{entry.total_bytes / 1e9:.1f} GB"
+    if entry.total_bytes < 1e9:
+        size = f"{entry.total_bytes / 1e6:.0f} MB"
+    facts = [fact for fact in (entry.quant, size) if fact]
+    if entry.kind == "builtin_source":
+        facts.append(tr("prepared when first loaded"))
+    return ModelChoice(str(entry.path), entry.name, " · ".join(facts))
 
 
 def lost_engine(outcome: ProcessOutcome, too_often: bool) -> Problem:

@@ -1,4 +1,7 @@
-"""The Settings page: rows from the schema, values, checks, facts about this program. QtCore only."""
+"""The Settings page: rows from the schema, values, checks, facts about this program.
+
+QtCore only.
+"""
 
 import platform
 from collections.abc import Callable

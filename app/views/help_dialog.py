@@ -43,7 +43,7 @@ class HelpDialog(QDialog):
                 pad=(20, 16, 20, 16),
             )
         )
-        fixed(self, width=440, min_height=420)
+        fixed(self, width=440, min_height=520)
         follow(self.retheme)
 
     def retheme(self) -> None:

@@ -10,28 +10,29 @@ from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QStackedWidget, QWidget
 
 from app.theme import SIZE, ZOOM_STEP, follow, px, theme
+from app.viewmodels.session import SessionViewModel
+from app.viewmodels.session_words import Problem
 from app.views.geometry import WindowPlace, on_screen, read_place
 from app.views.help_dialog import HelpDialog
-from app.views.session_face import Session, TakesShortcuts
-from app.views.shortcuts import PAGES, Shortcut, bind
+from app.views.shortcuts import PAGES, Shortcut, TakesShortcuts, bind
 from app.widgets.buttons import Button
 from app.widgets.cards import Card, Line
-from app.widgets.labels import Icon, Label
+from app.widgets.labels import Elide, Icon, Label
 from app.widgets.layout import hbox, holder, vbox
 from app.widgets.rail import Rail, Reading
-from app.widgets.strip import Strip
+from app.widgets.strip import ModelChoice, Strip
 from app.widgets.toasts import Toasts
-from app.wording import tr
+from app.wording import figures, tr
 from engine.protocol.messages import EngineState, Status
 
 FOLD_BELOW = 1000  # px at 100 %
-_PILL = {
+_PILLS = {
     EngineState.IDLE: "off",
     EngineState.LOADING: "loading",
     EngineState.READY: "ready",
     EngineState.GENERATING: "generating",
     EngineState.MOVING: "moving",
-    EngineState.STOPPING: "off",
+    EngineState.STOPPING: "loading",
 }
 
 
@@ -52,7 +53,7 @@ class MainWindow(QWidget):
     context_wanted = Signal()
     quit_wanted = Signal()
 
-    def __init__(self, session: Session, pages: Mapping[str, QWidget]) -> None:
+    def __init__(self, session: SessionViewModel, pages: Mapping[str, QWidget]) -> None:
         super().__init__()
         self._session, self._pages = session, dict(pages)
         self._folded_by_hand = False
@@ -71,7 +72,8 @@ class MainWindow(QWidget):
         self._connect()
         self.resize(px(SIZE["windowWidth"]), px(SIZE["windowHeight"]))
         follow(self.retheme)
-        self._show_session()
+        self._show_models_list()
+        self._show_meters()
         self.show_page(next(iter(self._pages)))
 
     def _connect(self) -> None:
@@ -83,9 +85,13 @@ class MainWindow(QWidget):
         self.strip.search_clicked.connect(self._search)
         self.strip.state_clicked.connect(self._show_details)
         self.strip.context_clicked.connect(self.context_wanted)
-        self.problem.restart.clicked.connect(self._session.restart_engine)
+        self.problem.restart.clicked.connect(self._restart)
+        self.problem.smaller.clicked.connect(self._restart_smaller)
         self.problem.log.clicked.connect(self._show_logs)
         self._session.changed.connect(self._show_session)
+        self._session.models_changed.connect(self._show_models_list)
+        self._session.meters_changed.connect(self._show_meters)
+        self._session.notice.connect(self._show_notice)
 
     # --- what others call ---------------------------------------------------------------------
 
@@ -107,19 +113,19 @@ class MainWindow(QWidget):
         self.rail.set_meter(reading)
 
     def set_status(self, status: Status | None) -> None:
-        """Show how the engine divides its first device; None = the engine is gone."""
-        if status is None or not status.devices or not status.devices[0].pools:
+        """Show how the engine divides its first device; None = there is no engine."""
+        if status is None or not status.devices:
             self.rail.set_pools((), 0, 0)
             return
         device = status.devices[0]
-        parts = [(pool.name, pool.used_bytes) for pool in device.pools]
-        self.rail.set_pools(
-            parts, device.total_bytes, status.model.pool_bytes if status.model else 0
-        )
+        pools = [(pool.name, pool.used_bytes) for pool in device.pools]
+        experts = status.model.pool_bytes if status.model else 0
+        self.rail.set_pools(pools, device.total_bytes, experts)
 
     def set_badge(self, page: str, badge: str) -> None:
         """Show a short figure beside a page in the rail."""
-        self.rail.set_badge(page, badge)
+        if page in self._pages:
+            self.rail.set_badge(page, badge)
 
     def toast(
         self, text: str, tone: str = "ok", action: str = "", act: Callable[[], None] | None = None
@@ -179,17 +185,37 @@ class MainWindow(QWidget):
 
     def _show_session(self) -> None:
         session, strip = self._session, self.strip
-        strip.set_choices(session.models)
         strip.set_model(session.model_name, session.quant)
-        generating = session.state == EngineState.GENERATING
-        strip.set_speed(session.tok_s if generating and session.tok_s > 0 else None)
+        strip.set_speed(session.tok_s or None)
         strip.set_context(session.context_used, session.context_capacity)
         strip.set_can_stop(session.can_stop)
-        if session.problem:
-            strip.pill.set_state("error")
+        trouble = session.trouble
+        if trouble is not None and trouble.kind != "load":
+            silent = trouble.kind == "silent"
+            strip.pill.set_state("error", tr("Not responding") if silent else "")
         else:
-            strip.pill.set_state(_PILL[session.state], _detail(session))
-        self.problem.show_problem(session.problem)
+            strip.pill.set_state(_PILLS[session.state], session.state_detail, session.share)
+        self.problem.show_problem(trouble)
+
+    def _show_models_list(self) -> None:
+        session = self._session
+        self.strip.set_choices([ModelChoice(m.path, m.name, m.facts) for m in session.models])
+        share = session.job_share
+        self.set_badge("models", "" if share is None else figures.share(share))
+
+    def _show_meters(self) -> None:
+        if self._session.reading is not None:
+            self.set_meter(self._session.reading)
+        self.set_status(self._session.status)
+
+    def _show_notice(self, sentence: str, tone: str) -> None:
+        self.toast(sentence, tone)
+
+    def _restart(self) -> None:
+        self._session.restart_engine()
+
+    def _restart_smaller(self) -> None:
+        self._session.restart_engine(smaller=True)
 
     def _show_details(self) -> None:
         self.show_page("logs" if self._session.problem else "performance")
@@ -208,8 +234,7 @@ class MainWindow(QWidget):
             self._go(shortcut.id.removeprefix("page_"))
             return
         if shortcut.page:
-            if not shortcut.stay:
-                self.show_page(shortcut.page)
+            self.show_page(shortcut.page)
             page = self._pages.get(shortcut.page)
             if isinstance(page, TakesShortcuts):
                 page.shortcut(shortcut.id)
@@ -269,32 +294,38 @@ def first_control(page: QWidget | None) -> QWidget | None:
 
 
 class _ProblemBand(QWidget):
-    """Below the strip while the engine is down: cause, and the way forward."""
+    """Below the strip while something is wrong: cause, what helps, and the way forward."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.label = Label("", "body", "text", wrap=True)
-        self.restart = Button(tr("Restart the engine"), "secondary", "retry", small=True)
+        self._cause = Label("", "body", "text", 500, wrap=True)
+        self._hint = Label("", "meta", "text2", wrap=True)
+        self._last = Elide("", "meta", "text3")
+        self.restart = Button(tr("Restart the engine"), small=True)
+        self.smaller = Button(tr("Restart with 10 % smaller cache"), small=True)
         self.log = Button(tr("Open log"), "ghost", small=True)
+        top = Qt.AlignmentFlag.AlignTop
+        words = vbox(self._cause, self._hint, self._last, gap=2)
+        buttons = hbox(None, self.log, self.smaller, self.restart, gap=6)
         row = hbox(
-            Icon("error", 16, "danger"),
-            (self.label, 1),
-            self.log,
-            self.restart,
-            gap=8,
-            pad=(14, 7, 10, 7),
+            (Icon("error", 16, "danger"), top),
+            (vbox(words, buttons, gap=6), 1),
+            gap=9,
+            pad=(14, 9, 14, 9),
         )
         self.setLayout(vbox(Card(row, edge="danger"), pad=(20, 10, 20, 0)))
         self.hide()
 
-    def show_problem(self, sentence: str) -> None:
-        """Show the sentence, or nothing for ""."""
-        self.label.set_text(sentence)
-        self.setVisible(bool(sentence))
-
-
-def _detail(session: Session) -> str:
-    """Return words instead of the state's own ones, such as "Loading 43 %"."""
-    if session.state in (EngineState.LOADING, EngineState.MOVING) and session.state_detail:
-        return session.state_detail
-    return tr("Stopping") if session.state == EngineState.STOPPING else ""
+    def show_problem(self, problem: Problem | None) -> None:
+        """Show what went wrong, or nothing."""
+        self.setVisible(problem is not None)
+        if problem is None:
+            return
+        pairs = ((self._cause, problem.sentence), (self._hint, problem.hint))
+        for label, text in pairs:
+            label.set_text(text)
+            label.setVisible(bool(text))
+        self._last.set_text(problem.last_log)
+        self._last.setVisible(bool(problem.last_log))
+        self.restart.setVisible(problem.can_restart)
+        self.smaller.setVisible(problem.can_restart and problem.can_shrink)

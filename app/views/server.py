@@ -2,6 +2,7 @@
 
 from PySide6.QtWidgets import QWidget
 
+from app.viewmodels.server import CLIENTS, DEFAULT_PORT, ServerViewModel
 from app.widgets.buttons import Segmented, Toggle
 from app.widgets.cards import Card, EmptyState, Line, card_title, page_head
 from app.widgets.chips import Chip
@@ -9,12 +10,6 @@ from app.widgets.inputs import Field
 from app.widgets.labels import Icon, Label
 from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
 from app.wording import Phrase, tr
-
-_SNIPPET = (
-    "export OPENAI_BASE_URL=http://127.0.0.1:1919/v1",
-    "export OPENAI_API_KEY=ft-…",
-    "codex",
-)
 
 
 def _row(name: Phrase, text: Phrase, control: QWidget) -> QWidget:
@@ -33,8 +28,10 @@ def _row(name: Phrase, text: Phrase, control: QWidget) -> QWidget:
 class ServerView(QWidget):
     """The page, in the look it will have, with everything switched off."""
 
-    def __init__(self) -> None:
+    def __init__(self, vm: ServerViewModel) -> None:
         super().__init__()
+        port = Field(DEFAULT_PORT, "", 84, 1024, 65535, name=tr("Port"))
+        port.setGroupSeparatorShown(False)
         access = Card(
             vbox(
                 _row(
@@ -46,7 +43,7 @@ class ServerView(QWidget):
                 _row(
                     tr("Port"),
                     tr("Asked for again at the next start"),
-                    Field(1919, "", 84, 1024, 65535, name=tr("Port")),
+                    port,
                 ),
                 Line(),
                 _row(tr("Key"), tr("Sent by every client"), Label("–", "meta", "text3")),
@@ -60,10 +57,12 @@ class ServerView(QWidget):
                 gap=0,
             )
         )
-        clients = Segmented(("Codex", "Claude Code", "OpenCode", "curl"), name=tr("Client"))
-        clients.setEnabled(False)
-        lines = [Label(line, "meta", "text3", mono=True) for line in _SNIPPET]
-        code = Card(vbox(*lines, gap=5, pad=(14, 11, 14, 12)), fill="code", radius=8)
+        self._vm = vm
+        self.clients = Segmented(CLIENTS, name=tr("Client"))
+        self.code = Label("", "meta", "text2", mono=True)
+        code = Card(vbox(self.code, pad=(14, 11, 14, 12)), fill="code", radius=8)
+        self.clients.picked.connect(self._show_client)
+        self._show_client(0)
         note = hbox(
             Icon("info", 14, "text3"),
             (Label(tr("Nothing listens on any port now."), "meta", "text3", wrap=True), 1),
@@ -72,7 +71,7 @@ class ServerView(QWidget):
         use = Card(
             vbox(
                 card_title(tr("Use it from")),
-                hbox(clients, None),
+                hbox(self.clients, None),
                 code,
                 note,
                 None,
@@ -80,13 +79,7 @@ class ServerView(QWidget):
                 pad=(16, 12, 16, 12),
             )
         )
-        empty = EmptyState(
-            tr("The local API comes with a later version."),
-            icon="server",
-            help_text=tr(
-                "Until then the engine can be used from this window and from the command line."
-            ),
-        )
+        empty = EmptyState(vm.sentence, icon="server", help_text=vm.detail)
         head = page_head(tr("Server"), Chip(tr("Bodies are never kept"), icon="shield"))
         content = holder(
             vbox(
@@ -99,3 +92,6 @@ class ServerView(QWidget):
             )
         )
         self.setLayout(vbox(Scroll(content), gap=0))
+
+    def _show_client(self, index: int) -> None:
+        self.code.set_text("\n".join(self._vm.snippet(CLIENTS[index])))

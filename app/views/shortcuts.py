@@ -6,6 +6,7 @@ others act on the window itself.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QKeySequence
@@ -33,9 +34,9 @@ class Shortcut:
         keys: key sequences in Qt's portable text; the first one is shown.
         text: what it does, for dialog and menus.
         group: head it stands under in the dialog.
-        page: page that handles it; it is brought to the front first, unless `stay`.
-        stay: leave the present page in front.
-        listed_only: the widget that has the focus handles the key by itself; shown, not bound.
+        page: page that handles it; it is brought to the front first.
+        listed_only: whoever has the focus handles the key by itself; shown, not bound. (Esc bubbles
+            up: popover, drag, search field, then the window stops the reply.)
     """
 
     id: str
@@ -43,7 +44,6 @@ class Shortcut:
     text: Phrase
     group: Phrase
     page: str = ""
-    stay: bool = False
     listed_only: bool = False
 
 
@@ -53,7 +53,7 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     Shortcut("new_chat", ("Ctrl+N",), tr("New chat"), _CHAT, "chat"),
     Shortcut("composer", ("Ctrl+L",), tr("Write a message"), _CHAT, "chat"),
     Shortcut("inspector", ("Ctrl+I",), tr("Show or hide the inspector"), _CHAT, "chat"),
-    Shortcut("stop", ("Esc",), tr("Stop the reply"), _CHAT, stay=True),
+    Shortcut("stop", ("Esc",), tr("Stop the reply"), _CHAT, listed_only=True),
     Shortcut("copy_reply", ("Ctrl+Shift+C",), tr("Copy the last reply"), _CHAT, "chat"),
     Shortcut("retry", ("Ctrl+R",), tr("Answer again"), _CHAT, "chat"),
     Shortcut("edit_last", ("Up",), tr("Edit the last message"), _CHAT, "chat", listed_only=True),
@@ -79,6 +79,14 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     ),
     Shortcut("yield_now", ("Ctrl+Shift+Y",), tr("Yield memory now"), _WINDOW, "performance"),
 )
+
+
+@runtime_checkable
+class TakesShortcuts(Protocol):
+    """A page that handles shortcuts by id."""
+
+    def shortcut(self, name: str) -> bool:
+        """Do it; False if there is nothing to do."""
 
 
 def shown_keys(shortcut: Shortcut) -> str:

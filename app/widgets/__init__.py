@@ -2,10 +2,11 @@
 
 Import from the modules (`from app.widgets.buttons import Button`) or the basics from here:
 
-layout   hbox, vbox, holder, fixed, Scroll                 labels   Label, Elide, Icon, Dot, legend
-cards    Card, Line, card_title, row_of, EmptyState        chips    Chip, StatePill
-buttons  Button, Toggle, Segmented                         inputs   Field, LineField, Combo, Slider
-bars     Bar                                               icons    draw, icon
+layout   hbox, vbox, holder, fixed, Scroll                  labels   Label, Elide, Icon, Dot, legend
+cards    Card, Line, card_title, page_head, EmptyState      chips    Chip, StatePill
+buttons  Button, Toggle, Segmented                          inputs   Field, LineField, Combo, Slider
+bars     Bar                                                icons    draw, icon
+dialogs  ask (before what cannot be undone)                 toasts   shown by the main window
 
 Texts follow the rule in `app.wording`: a `tr(...)` phrase is said again after a change of language,
 a plain str is data. Lengths in constructors are px at 100 % zoom and follow the zoom.

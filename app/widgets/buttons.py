@@ -172,6 +172,14 @@ class Toggle(FocusRing, QCheckBox):
         """The track alone."""
         return QSize(px(34), px(20))
 
+    def show_on(self, on: bool) -> None:
+        """Show on or off without a signal and without a glide."""
+        self._glide.stop()
+        self.blockSignals(True)
+        self.setChecked(on)
+        self.blockSignals(False)
+        self._move(1.0 if on else 0.0)
+
     def hitButton(self, pos: QPoint) -> bool:
         """The whole track takes the click."""
         return self.rect().contains(pos)

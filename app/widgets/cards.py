@@ -107,7 +107,8 @@ class EmptyState(QWidget):
         if help_text:
             note = Label(help_text, "meta", "text3", wrap=True)
             note.setAlignment(Qt.AlignmentFlag.AlignCenter)
-            items.append(note)
+            fixed(note, max_width=560)
+            items.append(hbox(None, (note, 8), None))
         if button is not None:
             items += [4, (button, center)]
         self.setLayout(vbox(*items, None, gap=8, pad=(24, 24, 24, 24)))

@@ -108,7 +108,7 @@ class Elide(QLabel):
         """Draw the shortened line."""
         size, weight = self._face
         text = elided(self.text(), area(self).width(), size, weight)
-        draw_text(painter(self), area(self), text, size, self._role, weight)
+        draw_text(painter(self), area(self), text, size, self._role, weight, self.alignment())
 
 
 class Icon(QWidget):

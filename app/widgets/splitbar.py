@@ -56,6 +56,7 @@ class SplitBar(FocusRing, QWidget):
         self._base: Split | None = None  # what a drag started from
         self._grip = 0.0  # bytes between pointer and divider
         self._forecast = ""
+        self._num_experts = 0
         self.phase, self.active = Phase.IDLE, Divider.KV
         self._hot: Divider | None = None
         self._drawn: dict[PartName, float] = {}
@@ -103,12 +104,18 @@ class SplitBar(FocusRing, QWidget):
             self._base, self._drawn = None, {}
         elif self._base is not None and self._applied is not None:
             self._base = self._applied.like(self._base)  # bounds may have moved under the pointer
-        if asked is not None and shown is not None and asked.kv_tokens == shown.kv_tokens:
-            self.active = Divider.EXPERTS
+        other = asked or self._applied
+        if shown is not None and other is not None and not self.is_dragging:
+            self._follow_change(shown, other)
         if shown is not None:
             self._start_glide(shown)
         self._spin(phase is Phase.PENDING)
         self._retell()
+
+    def set_num_experts(self, count: int) -> None:
+        """How many experts the model has in all; 0 = not known."""
+        self._num_experts = count
+        self.update()
 
     def set_forecast(self, words: str) -> None:
         """Words read out after each step, such as the predicted speed."""
@@ -158,7 +165,13 @@ class SplitBar(FocusRing, QWidget):
         super().leaveEvent(event)
 
     def event(self, event: QEvent) -> bool:
-        """Tool tips name the part under the pointer and its bounds."""
+        """Tool tips name the part under the pointer; Esc is ours while a preview is shown."""
+        override = event.type() is QEvent.Type.ShortcutOverride
+        if override and isinstance(event, QKeyEvent) and self.phase is Phase.PREVIEW:
+            if event.key() != Qt.Key.Key_Escape:
+                return super().event(event)
+            event.accept()
+            return True
         if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
             part = self._part_at(base_point(QPointF(event.pos())))
             if part and self._shown is not None:
@@ -213,7 +226,10 @@ class SplitBar(FocusRing, QWidget):
             movable=applied.can_move,
             asked=self._asked.sizes() if self._asked else None,
             bubble=bubble(shown, self.active) if moving else "",
-            inside={"weights": tr("Fixed while loaded"), "experts": slots_inside(shown)},
+            inside={
+                "weights": tr("Fixed while loaded"),
+                "experts": slots_inside(shown, self._num_experts),
+            },
             ring=self.ring,
             turn=float(self._turn.currentValue() or 0.0),
         )
@@ -263,6 +279,12 @@ class SplitBar(FocusRing, QWidget):
             return None
         spans = self._picture(self._shown, self._applied).spans(self._shown.sizes())
         return next((n for n in ORDER if spans[n][0] <= place.x() < spans[n][1]), None)
+
+    def _follow_change(self, shown: Split, other: Split) -> None:
+        """Let the handle speak that a field or preset moved, if only one of them did."""
+        same_kv = shown.kv_tokens == other.kv_tokens
+        if same_kv and shown.expert_slots != other.expert_slots:
+            self.active = Divider.EXPERTS
 
     def _start_glide(self, split: Split) -> None:
         """Move to a division that came from the owner; under the pointer there is no delay."""

@@ -145,7 +145,8 @@ def _segments(p: QPainter, picture: Picture) -> None:
 def _inside(p: QPainter, picture: Picture) -> None:
     """Words inside a part, where they fit with 36 px to spare."""
     spans = picture.spans(picture.shown)
-    for name, ink in (("weights", "onWeights"), ("experts", "onExperts")):
+    inks: tuple[tuple[PartName, str], ...] = (("weights", "onWeights"), ("experts", "onExperts"))
+    for name, ink in inks:
         text = again(picture.inside.get(name, ""))
         a, b = spans[name]
         x = a + 12
@@ -168,6 +169,9 @@ def _land(p: QPainter, picture: Picture) -> None:
     for divider in Divider:
         here = picture.divider_x(picture.shown, divider)
         there = picture.divider_x(picture.applied, divider)
+        if divider is Divider.EXPERTS and here < there:  # the graphs move along, free memory gains
+            here = picture.spans(picture.shown)["free"][0]
+            there = picture.spans(picture.applied)["free"][0]
         a, b = sorted((here, there))
         if b - a > 3:
             path = QPainterPath()
@@ -273,11 +277,10 @@ def _labels(p: QPainter, picture: Picture) -> None:
 
 def _label_text(picture: Picture, name: PartName) -> tuple[float, str, str]:
     """Width, size and change of one label."""
-    size = picture.shown[name]
-    unit, _ = amounts.memory_unit(size)
-    change = size - picture.applied[name]
-    delta = amounts.signed_memory(change, unit) if picture.is_moved else ""
-    value = amounts.memory(size)
+    size, before = picture.shown[name], picture.applied[name]
+    unit, unit_name = amounts.memory_unit(max(size, before) if picture.is_moved else size)
+    delta = amounts.signed_memory(size - before, unit) if picture.is_moved else ""
+    value = f"{amounts.in_unit(size, unit)} {unit_name}"
     title = text_width(again(NAMES[name]), "caption") + 14
     figures = text_width(value + "  " + delta, "meta", 600)
     return max(title, figures), value, delta

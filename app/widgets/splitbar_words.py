@@ -32,9 +32,9 @@ def bubble(split: Split, divider: Divider) -> Phrase:
     )
 
 
-def slots_inside(split: Split) -> Phrase:
-    """How many of the model's experts are on the device."""
-    most = split.pools["experts"].max_units
+def slots_inside(split: Split, num_experts: int) -> Phrase:
+    """How many of the model's experts (0 = not known) are on the device."""
+    most = num_experts or split.pools["experts"].max_units
     return tr("{slots} of {most} slots", slots=f"{split.expert_slots:,}", most=f"{most:,}")
 
 

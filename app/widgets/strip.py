@@ -121,7 +121,7 @@ class Strip(QWidget):
         self.pill = StatePill()
         self._speed_value = Label("", "body", "text", 600)
         unit = Label(tr("tok/s"), "meta", "text3")
-        self.speed = holder(hbox(self._speed_value, unit, Line(True, 18), gap=4))
+        self.speed = holder(hbox(self._speed_value, unit, 6, Line(True, 18), gap=4))
         self.context = ContextMeter()
         self.stop = Button(tr("Stop"), "secondary", "stop", small=True)
         self.search = Button(kind="ghost", icon="search", small=True, name=tr("Search"))

@@ -14,7 +14,7 @@ from engine.checkpoint.index import Bank, Index, LayoutFacts, Role, Source, alig
 from engine.checkpoint.inventory import Inventory, NameMap, Wanted, take_inventory
 from engine.checkpoint.source import SourceCheckpoint
 from engine.checkpoint.verify import verify_folder
-from engine.checkpoint.writer import FtwWriter, Written, check_target
+from engine.checkpoint.writer import FtwWriter, Written
 from engine.protocol.errors import Cancelled, FileAccess
 from engine.quant.base import ExpertSizes
 from engine.quant.registry import get_format
@@ -102,7 +102,6 @@ def convert(
         shard is read), DiskFull, FileAccess, Cancelled. After any of them the target is absent
         and the temporary folder removed.
     """
-    check_target(target)
     _check_apart(source.folder, target)
     inventory = take_inventory(source.tensors, source.name, recipe.wanted)
     need = _need_bytes(source, inventory, recipe)

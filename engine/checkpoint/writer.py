@@ -181,7 +181,7 @@ class FtwWriter:
 
     def _prepare(self) -> None:
         """Take the hidden folder: ours alone and empty but for the lock."""
-        check_target(self._target)
+        _check_free(self._target)
         with self._writing(self.folder):
             self._target.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(exist_ok=True)
@@ -197,7 +197,7 @@ class FtwWriter:
                     "Wait for it, or choose another name.",
                 )
             self._open = True
-            for entry in self.folder.iterdir():
+            for entry in list(self.folder.iterdir()):
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
                 elif entry.name != LOCK_NAME:
@@ -235,7 +235,7 @@ def partial_folder(target: Path) -> Path:
     return target.parent / f".{target.name}.partial"
 
 
-def check_target(target: Path) -> None:
+def _check_free(target: Path) -> None:
     """Raise FileAccess unless the target is free: absent, or an empty folder."""
     try:
         taken = target.exists() and not (target.is_dir() and not any(target.iterdir()))

@@ -41,15 +41,12 @@ class ExpertArena:
 
         Raises: DeviceMemoryError or ValueError; the arena is then as before.
         """
-        before = self.num_slots
         # A region that moves cannot free memory that views still hold.
         self._views = ()
         try:
             self._region.resize(slots * self._record_bytes)
         finally:
             self._views = self._cut()
-        if self.num_slots != slots:
-            raise ValueError(f"{slots} slots asked, {self.num_slots} mapped, {before} before")
 
     def close(self) -> None:
         """Give the memory back."""

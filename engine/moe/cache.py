@@ -14,7 +14,7 @@ from engine.moe.arena import ExpertArena
 from engine.moe.heat import Heat
 from engine.moe.pool import ExpertPool
 from engine.moe.slots import NO_SLOT, SlotTable, Touched
-from engine.protocol.errors import BudgetError
+from engine.protocol.errors import BudgetError, InternalError
 from kernels.device.base import Device, DeviceMemoryError, Event
 
 
@@ -78,10 +78,16 @@ class ExpertCache:
         """Return the resident records, coldest first."""
         return self._table.resident()
 
-    def slot_of(self, record: int) -> torch.Tensor | None:
-        """Return the slot's bytes of a resident record, or None."""
+    def is_resident(self, record: int) -> bool:
+        """Whether a record is in a slot. Does not count as a use."""
+        return self._table.lookup(record) != NO_SLOT
+
+    def slot_of(self, record: int) -> torch.Tensor:
+        """Return the slot's bytes of a resident record. Raises InternalError if it is not."""
         slot = self._table.lookup(record)
-        return None if slot == NO_SLOT else self._arena.slot(slot)
+        if slot == NO_SLOT:
+            raise InternalError(f"Expert record {record} is not resident.")
+        return self._arena.slot(slot)
 
     def touch(self, records: Iterable[int]) -> Touched:
         """Begin a step that routes `records`; see `SlotTable.touch`."""
@@ -109,7 +115,7 @@ class ExpertCache:
             event = self._device.copy(
                 target, self._pool.record(record) if source is None else source, after
             )
-        except RuntimeError:
+        except BaseException:
             self._table.evict(record)
             raise
         return target, event
@@ -117,7 +123,7 @@ class ExpertCache:
     def drop(self, records: Iterable[int]) -> None:
         """Forget records whose copy failed after all."""
         for record in records:
-            if self._table.lookup(record) != NO_SLOT:
+            if self.is_resident(record):
                 self._table.evict(record)
 
     def resize(self, num_slots: int) -> ResizeOutcome:

@@ -43,9 +43,7 @@ class LayerStream:
         shape = (2, self._half_records, pool.layout.record_bytes)
         self._halves = self._region.tensor.view(shape).unbind(0)
         self._copies = device.stream()
-        # Compute that may still read a half; a copy into it must come after.
-        self._read: list[Event] = [device.record(), device.record()]
-        self._turn = 0
+        self._turn = 0  # the half that the next copies go to; strictly alternating
         self._ahead: tuple[int, int, Event] | None = None  # layer, half, end of its copy
 
     @property
@@ -64,21 +62,17 @@ class LayerStream:
         The copy of layer l was started by the call for l - 1, so it overlaps with that compute;
         only the first one is waited for in full. The compute queue waits, not the host.
 
-        Returns: uint8 [E, record_bytes], valid until the second call after this one.
+        Returns: uint8 [E, record_bytes], valid until the next call.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[0] == moe_layer:
             _, half, event = ahead
         else:
-            half, event = self._start(moe_layer, meter)
+            half, event = self._start_layer(moe_layer, meter)
         self._device.wait(event)
         following = moe_layer + 1
         if following < self._pool.num_layers:
-            # Everything queued so far has read the other half; what comes now reads this one.
-            self._read[1 - half] = self._device.record()
-            self._turn = 1 - half
-            self._ahead = (following, *self._start(following, meter))
-        self._turn = 1 - half
+            self._ahead = (following, *self._start_layer(following, meter))
         return self._halves[half][: self._pool.num_experts]
 
     def records(
@@ -102,7 +96,6 @@ class LayerStream:
             self._device.wait(event)
             for place, record in enumerate(group):
                 yield record, self._halves[half][place]
-            self._read[half] = self._device.record()
 
     def close(self) -> None:
         """End the copy queue and give the staging back."""
@@ -111,21 +104,29 @@ class LayerStream:
         self._halves = ()
         self._region.close()
 
-    def _start(self, moe_layer: int, meter: CopyMeter) -> tuple[int, Event]:
-        """Queue the copy of a whole layer into the half whose turn it is."""
+    def _next_half(self) -> tuple[int, Event]:
+        """Take the half whose turn it is.
+
+        Returns: the half, and a point of compute behind which nobody reads it: its readers were
+        queued before now, because callers compute one half before they ask for the next.
+        """
+        half, self._turn = self._turn, 1 - self._turn
+        return half, self._device.record()
+
+    def _start_layer(self, moe_layer: int, meter: CopyMeter) -> tuple[int, Event]:
+        """Queue the copy of a whole layer; returns its half and its end."""
+        half, after = self._next_half()
         source = self._pool.layer(moe_layer)
-        half = self._turn
-        target = self._halves[half][: self._pool.num_experts]
-        event = self._copies.copy(target, source, self._read[half])
+        event = self._copies.copy(self._halves[half][: len(source)], source, after)
         meter.add(event, source.numel())
         return half, event
 
     def _start_group(self, group: Sequence[int], meter: CopyMeter) -> tuple[int, Event]:
-        """Queue copies of some records into the half whose turn it is; the event of the last."""
-        half, self._turn = self._turn, 1 - self._turn
-        event = self._read[half]
+        """Queue copies of some records; returns their half and the end of the last."""
+        half, after = self._next_half()
+        event = after
         for place, record in enumerate(group):
             source = self._pool.record(record)
-            event = self._copies.copy(self._halves[half][place], source, self._read[half])
+            event = self._copies.copy(self._halves[half][place], source, after)
             meter.add(event, source.numel())
         return half, event

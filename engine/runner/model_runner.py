@@ -101,8 +101,8 @@ class ModelRunner:
         Raises: ValueError for works that are no such step; nothing has run then.
         """
         rows = [self._check(phase, work) for work in works]
-        if phase == "prefill" and len(works) != 1:
-            raise ValueError(f"prefill takes one chunk, not {len(works)}")
+        if not works or (phase == "prefill" and len(works) != 1):
+            raise ValueError(f"{len(works)} works are no {phase} step")
         logits = self._model.forward(self._batch(phase, works))
         sampled = [i for i, work in enumerate(works) if work.sample]
         if not sampled:

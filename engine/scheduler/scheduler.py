@@ -85,6 +85,11 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a request is open."""
+        return bool(self._waiting or self._running)
+
+    @property
     def has_work(self) -> bool:
         """Whether a step would do something."""
         return bool(self._waiting or self._running or self._flight or self.safepoint.is_wanted)

@@ -5,7 +5,7 @@ Memory of NVIDIA cards is read through NVML, which starts no context. Called by 
 
 import pynvml
 
-from engine.protocol.messages import DeviceInfo
+from engine.protocol.messages import DeviceInfo, DeviceStatus, Pool
 from engine.system import cpu_title, host_memory
 
 
@@ -16,6 +16,21 @@ def find_devices() -> tuple[DeviceInfo, ...]:
         name="cpu", title=cpu_title(), total_bytes=total, free_bytes=available, emulated=True
     )
     return (cpu, *_cards())
+
+
+def bare_status(devices: tuple[DeviceInfo, ...]) -> tuple[DeviceStatus, ...]:
+    """Return devices without a model of ours: what is free, and what others hold."""
+    return tuple(
+        DeviceStatus(
+            device=device,
+            total_bytes=device.total_bytes,
+            pools=(
+                Pool(name="other", used_bytes=device.total_bytes - device.free_bytes),
+                Pool(name="free", used_bytes=device.free_bytes),
+            ),
+        )
+        for device in devices
+    )
 
 
 def _cards() -> list[DeviceInfo]:

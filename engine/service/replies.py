@@ -6,6 +6,7 @@ Called by the scheduler (as its sink) and by `engine.service.service`.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.loader.parts import Reply
 from engine.protocol.errors import EngineError
 from engine.protocol.messages import (
     Event,
@@ -17,7 +18,6 @@ from engine.protocol.messages import (
     error_event,
 )
 from engine.scheduler.request import Request
-from engine.service.loaded import Reply
 from engine.text.dialects.base import Piece
 
 

@@ -5,7 +5,9 @@ Lives from Loaded to Unloaded, on the service's thread. Knows no commands' order
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
+from engine.loader.parts import LoadedModel
 from engine.memory.budget import Division, format_bytes, up_to_page
 from engine.memory.pressure import Pressure, PressureRules, Reading
 from engine.protocol.errors import BudgetError, EngineError
@@ -23,7 +25,6 @@ from engine.protocol.messages import (
 from engine.scheduler.pools import ExpertSide, KvSide, apply_division
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.seams import Limits, Sink, Surroundings
-from engine.service.loaded import LoadedModel
 from engine.settings import EngineSettings
 
 RELIEF_SHARE = 0.25
@@ -73,6 +74,7 @@ class Session:
             PressureRules(reserve_bytes=256 * _MIB, margin_bytes=PRESSURE_MARGIN_BYTES)
         )
         self._resident = 0
+        self._refusals: tuple[type[Exception], ...] = (EngineError, *model.memory_errors)
 
     @property
     def division(self) -> Division:
@@ -107,7 +109,7 @@ class Session:
         try:
             budget.check(wanted, used)
             evicted = apply_division(self._kv, self._experts, wanted)
-        except (EngineError, *self.model.memory_errors) as problem:
+        except self._refusals as problem:
             reason = problem.message if isinstance(problem, EngineError) else _refusal(problem)
             near = (
                 budget.nearest(wanted, used) if isinstance(problem, BudgetError) else self.division
@@ -240,10 +242,8 @@ class Session:
             )
 
 
-def _fixed(name: str, num_bytes: int) -> Pool:
+def _fixed(name: Literal["weights", "runtime", "other", "free"], num_bytes: int) -> Pool:
     size = max(0, num_bytes)
-    if name not in ("weights", "runtime", "other", "free"):
-        raise ValueError(f"{name} is no fixed pool")
     return Pool(name=name, used_bytes=size, units=size, min_units=size, max_units=size)
 
 

@@ -11,6 +11,8 @@ from engine.scheduler.tally import Counts, rate
 from engine.service.session import Session
 from engine.settings import EngineSettings
 
+PROGRESS_S = 0.1
+
 
 class StatsFeed:
     """Emits Stats (busy: every `stats_s`, idle: half as often) and CacheMap (while busy)."""
@@ -32,7 +34,7 @@ class StatsFeed:
 
     @property
     def _interval_s(self) -> float:
-        busy = self._session.scheduler.has_work
+        busy = self._session.scheduler.is_busy
         return self._settings.stats_s * (1 if busy else 2)
 
     def wait_s(self, now_s: float) -> float:
@@ -41,7 +43,7 @@ class StatsFeed:
 
     def tick(self, now_s: float) -> None:
         """Emit what is due. The map also once more when work has ended."""
-        busy = self._session.scheduler.has_work
+        busy = self._session.scheduler.is_busy
         if now_s - self._stats_at_s >= self._interval_s:
             self._say_stats(now_s)
             self._session.watch_pressure()
@@ -98,3 +100,18 @@ class StatsFeed:
 
     def _total(self) -> Counts:
         return Counts.read(self._session.model.experts.counters())
+
+
+class ProgressPace:
+    """Lets at most ten reports a second of one stage through; its first and last always."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._told_s = 0.0
+
+    def is_due(self, stage: str, is_last: bool, now_s: float) -> bool:
+        """Return whether this report is worth sending; if so, it counts as sent."""
+        if stage == self._stage and not is_last and now_s - self._told_s < PROGRESS_S:
+            return False
+        self._stage, self._told_s = stage, now_s
+        return True

@@ -17,11 +17,12 @@ class CudaDevice:
 
     def __init__(self, index: int = 0) -> None:
         try:
-            if not cuda.is_available() or index >= cuda.device_count():
-                raise DeviceLostError(f"There is no CUDA device {index}.")
-            self.title = cuda.get_device_name(index)
+            found = cuda.device_count()
+            self.title = cuda.get_device_name(index) if index < found else ""
         except RuntimeError as problem:
             raise DeviceLostError(f"CUDA device {index} does not answer: {problem}") from problem
+        if index >= found:
+            raise DeviceLostError(f"There is no CUDA device {index}; {found} were found.")
         self.name = f"cuda:{index}"
         self.torch_device = torch.device("cuda", index)
         self.emulated = False

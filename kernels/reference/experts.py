@@ -55,7 +55,8 @@ class ReferenceExperts:
         self._decoder.decode(stored, self._values)
         end = layout.unit_value_bytes + layout.unit_scale_bytes
         scales = units[:, layout.unit_value_bytes : end].view(torch.float32)
-        self._scales = scales.reshape(layout.num_units, 3, layout.scale_groups)
+        # A copy: the record's memory may be overwritten before the row is computed.
+        self._scales = scales.clone().view(layout.num_units, 3, layout.scale_groups)
         if self._ragged:
             self._multiply(self._scales)
             self._scales = None

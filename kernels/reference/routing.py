@@ -1,4 +1,4 @@
-"""Choice of experts from router logits. Plain torch, any device; called through `kernels.api`."""
+"""Choice of experts, and the merge of their rows. Plain torch, any device; see `kernels.api`."""
 
 import torch
 
@@ -20,3 +20,17 @@ def topk_softmax(
     if scale != 1.0:
         weights = weights * scale
     return ids[:, :top_k].to(torch.int32), weights.contiguous()
+
+
+def merge_routes(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Add up each token's weighted rows in router order, in fp32.
+
+    One multiplication and one addition at a time, so that a token's bits depend on its own rows
+    and weights only, not on who computed them or on other tokens.
+
+    Shapes: rows [T, K, H] float32, weights [T, K] float32 -> [T, H] float32.
+    """
+    merged = rows[:, 0] * weights[:, :1]
+    for route in range(1, rows.shape[1]):
+        merged = merged + rows[:, route] * weights[:, route : route + 1]
+    return merged

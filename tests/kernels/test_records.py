@@ -130,7 +130,7 @@ def test_pack_when_tensors_do_not_fit_the_layout_then_it_refuses(kind: str) -> N
     elif kind == "needless scales":
         layout = RecordLayout(384, 96, "bf16")
         gate, up, down = (t.to(torch.bfloat16) for t in (gate, up, down))
-    with pytest.raises(ValueError, match="expected|scales"):
+    with pytest.raises(ValueError, match=r"expected|scales"):
         pack_record(layout, gate, up, down, None if kind == "no scales" else scales)
 
 

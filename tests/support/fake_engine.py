@@ -629,7 +629,9 @@ def run_job(opts: argparse.Namespace) -> int:
 def write_ftw(folder: Path) -> None:
     """Leave a folder that the library lists and only this engine would load."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.ftw").write_text(json.dumps({"major": 2, "name": folder.name}), "utf-8")
+    index = {"format": "freetoken", "major": 2, "name": folder.name, "quant": "fp8_block"}
+    index |= {"source": {"name": folder.name}}
+    (folder / "model.ftw").write_text(json.dumps(index), "utf-8")
 
 
 def main(arguments: list[str]) -> int:

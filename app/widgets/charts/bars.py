@@ -201,7 +201,8 @@ class RangeBar(QWidget):
         p.setPen(pen("text", 1.6))
         p.drawEllipse(QRectF(x(value.now) - 4, y - 4, 8, 8))
         now = tr("now {value}", value=amounts.number(value.now))
-        span = f"{amounts.number(value.low)}–{amounts.number(value.high)}"
+        ends = (amounts.number(value.low), amounts.number(value.high))
+        span = ends[0] if ends[0] == ends[1] else "–".join(ends)
         now_w, span_w = text_width(now, "caption"), text_width(span, "caption", 500)
         now_x = min(max(0.0, x(value.now) - now_w / 2), width - now_w)
         span_x = min(max(0.0, (x(value.low) + x(value.high) - span_w) / 2), width - span_w)

@@ -54,6 +54,7 @@ class Chart(FocusRing, QWidget):
         self.title, self.unit, self.empty = title, unit, empty or tr("Nothing measured yet.")
         self.margins, self.least_top = margins, least_top
         self.ticks: tuple[float, ...] = nice_ticks(0, least_top)
+        self.fixed_top = 0.0
         self.x_labels: tuple[str, ...] = ()
         self.marks: tuple[Mark, ...] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
@@ -97,7 +98,13 @@ class Chart(FocusRing, QWidget):
         return plot.left() + index / max(1, count - 1) * plot.width()
 
     def scale_to(self, high: float) -> None:
-        """Choose ticks that cover `high`; keep taller ones until they are clearly too tall."""
+        """Choose ticks that cover `high`; keep taller ones until they are clearly too tall.
+
+        With `fixed_top` (a device's memory) the axis always ends there.
+        """
+        if self.fixed_top > 0:
+            self.ticks = (0.0, self.fixed_top / 2, self.fixed_top)
+            return
         wanted = nice_ticks(high, self.least_top)
         if wanted[-1] > self.ticks[-1] or wanted[-1] < 0.7 * self.ticks[-1]:
             self.ticks = wanted

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,10 +169,12 @@ def test_folder_when_a_byte_is_flipped_then_refused_naming_the_file(
     """Any byte of index, records, tensors or copied files; only padding may change unnoticed."""
     index = FtwReader(model).index
     spots = [(model / side.name, 0, side.num_bytes) for side in index.side_files]
+    index_spot = len(spots)
     spots.append((model / "model.ftw", 0, (model / "model.ftw").stat().st_size))
     spots.append((model / index.files[0].name, index.bank.offset, index.bank.num_bytes))
     spots += [(model / index.files[t.file].name, t.offset, t.num_bytes) for t in index.tensors]
-    path, start, length = data.draw(st.sampled_from(spots))
+    # The index half of the time: it is where a flip could do most harm.
+    path, start, length = data.draw(st.sampled_from([*spots, *[spots[index_spot]] * len(spots)]))
     at = start + data.draw(st.integers(0, length - 1))
     mask = data.draw(st.integers(1, 255))
     with path.open("r+b") as file:
@@ -243,8 +246,6 @@ def _edit(model: Path, tmp_path: Path, **changes: object) -> Path:
         spot[place] = value
     digits = index["index_xxh3"]
     raw = json.dumps(index).replace(digits, "0" * 16, 1).encode()
-    import xxhash
-
     (copy / "model.ftw").write_bytes(
         raw.replace(b"0" * 16, xxhash.xxh3_64_hexdigest(raw).encode(), 1)
     )
@@ -290,6 +291,19 @@ def test_reader_when_index_contradicts_itself_then_refused(
     """The index is input: a right checksum does not make wrong numbers right."""
     with pytest.raises(error, match=r"model\.ftw"):
         FtwReader(_edit(model, tmp_path, **change))
+
+
+def test_pool_when_the_bank_does_not_start_its_file_then_its_offset_counts(
+    model: Path, tmp_path: Path
+) -> None:
+    """Another writer may put something before the bank."""
+    expected = read_pool(FtwReader(model))
+    facts = json.loads((model / "model.ftw").read_bytes())["files"]
+    facts[0]["num_bytes"] += 4096
+    copy = _edit(model, tmp_path, bank__offset=4096, files=facts)
+    bank = copy / "experts.bin"
+    bank.write_bytes(b"x" * 4096 + bank.read_bytes())
+    assert torch.equal(read_pool(FtwReader(copy)), expected)
 
 
 @pytest.mark.parametrize("field", ["offset", "num_bytes", "dtype", "scale", "name"])

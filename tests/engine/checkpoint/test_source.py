@@ -180,9 +180,11 @@ def test_header_when_bytes_are_changed_then_read_or_refused_never_a_crash(
     try:
         tensors = read_header(changed).tensors
     except EngineError as problem:
-        assert "changed.bin" in problem.message
+        tensors, message = {}, problem.message
     else:
-        assert all(0 <= t.offset <= t.offset + t.num_bytes <= len(raw) for t in tensors.values())
+        message = "changed.bin"
+    assert "changed.bin" in message
+    assert all(0 <= t.offset <= t.offset + t.num_bytes <= len(raw) for t in tensors.values())
 
 
 @pytest.mark.parametrize(

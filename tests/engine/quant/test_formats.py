@@ -90,9 +90,7 @@ def test_dequantize_when_scale_has_the_wrong_shape_then_it_refuses() -> None:
         get_format("fp8_block").dequantize(codes, scale.T)
 
 
-@pytest.mark.parametrize(
-    ("name", "group"), [("bf16", 128), ("fp8_block", 100), ("fp8_block", -16)]
-)
+@pytest.mark.parametrize(("name", "group"), [("bf16", 128), ("fp8_block", 100), ("fp8_block", -16)])
 def test_format_when_group_is_impossible_then_unsupported(name: str, group: int) -> None:
     """Block sizes that no record can hold are refused by name."""
     with pytest.raises(UnsupportedCheckpoint):

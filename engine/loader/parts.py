@@ -1,7 +1,7 @@
 """What the service needs of a loaded model, and of whoever loads it. Interfaces only.
 
-`engine.loader` fulfils them; tests bring doubles. No torch here, so that an engine without a model
-starts quickly.
+`engine.loader.open` fulfils them; tests bring doubles. No torch here, so that an engine without a
+model starts quickly.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,6 @@ from engine.protocol.messages import (
     Load,
     MissPolicy,
     ModelInfo,
-    Sampling,
     Tool,
 )
 from engine.scheduler.pools import ExpertMemory, KvMemory

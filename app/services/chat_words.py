@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from app.services.chat_records import (
@@ -12,7 +13,7 @@ from app.services.chat_records import (
     MessageState,
     StoreNotice,
 )
-from app.wording import tr, tr_count
+from app.wording import figures, tr, tr_count
 from app.wording.sentences import error_words
 from engine.protocol.errors import ErrorCode
 
@@ -64,20 +65,12 @@ def clock_text(moment: float, now: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", then)
 
 
-def count_text(tokens: int) -> str:
-    """Return a number of tokens as it stands in meters: 318, 18.4K, 512K."""
-    if tokens < 10_000:
-        return f"{tokens:,}"
-    thousands = tokens / 1000 if tokens % 1024 else tokens / 1024
-    return f"{thousands:.0f}K" if thousands >= 100 or tokens % 1024 == 0 else f"{thousands:.1f}K"
-
-
 def stats_text(message: Message) -> str:
     """Return the stats line of a finished reply; rates leave out prefill and waiting."""
     facts, trace = message.facts, message.facts.trace
     parts: list[str] = []
     if trace is not None and trace.decode_tokens_per_s > 0:
-        parts.append(tr("{rate} tok/s", rate=rate_text(trace.decode_tokens_per_s)))
+        parts.append(tr("{rate} tok/s", rate=figures.rate(trace.decode_tokens_per_s)))
     if trace is not None and trace.ttft_s > 0:
         parts.append(tr("TTFT {seconds} s", seconds=seconds_text(trace.ttft_s)))
     if facts.usage.reply_tokens:
@@ -91,11 +84,6 @@ def has_routes(message: Message) -> bool:
     """Whether the trace knows where experts ran."""
     trace = message.facts.trace
     return trace is not None and trace.hit_share + trace.fill_share + trace.cpu_share > 0
-
-
-def rate_text(rate: float) -> str:
-    """Return tokens per second with three figures at most."""
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
 def seconds_text(seconds: float) -> str:
@@ -163,7 +151,7 @@ def rates_along(points: Sequence[tuple[float, int]], most: int = 48) -> tuple[fl
     steps = min(most, len(points) - 1)
     picked = [points[round(i * (len(points) - 1) / steps)] for i in range(steps + 1)]
     rates = []
-    for (t0, n0), (t1, n1) in zip(picked, picked[1:], strict=False):
+    for (t0, n0), (t1, n1) in pairwise(picked):
         if t1 > t0:
             rates.append(round((n1 - n0) / (t1 - t0), 2))
     return tuple(rates)

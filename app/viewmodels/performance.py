@@ -1,0 +1,378 @@
+"""The Performance page's state: the division of the device, what it does now, what it would do.
+
+All bounds come from Status events. A preview is asked for 150 ms after the last move, a resize when
+the person lets go; the division on screen is the engine's again as soon as it answers. QtCore only.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.predict import amounts
+from app.predict.profiles import Profile, best_profile
+from app.predict.split import Phase, Split
+from app.services.engine_client import EngineClient
+from app.viewmodels.performance_forecast import Forecast, Observations, make_forecast
+from app.viewmodels.performance_history import History
+from app.viewmodels.performance_state import (
+    PRESETS,
+    Figures,
+    Note,
+    at_rest,
+    make_figures,
+    resize_event,
+)
+from app.viewmodels.profile_shelf import ProfileShelf
+from app.wording import tr
+from engine.protocol import messages as m
+
+DEBOUNCE_MS, SETTLE_MS, SLOW_MS, TICK_MS = 150, 450, 2000, 1200
+
+
+class PerformanceViewModel(QObject):
+    """See the module.
+
+    Signals:
+        division_changed(): `shown`, `applied`, `phase`, `asked`, `note` or `preset` differ.
+        device_changed(): another device, model or policy; pools may have other bounds.
+        figures_changed(): a stats frame came: `figures` and the history.
+        forecast_changed(): `forecast` differs.
+        map_changed(object): a CacheMap, or None when there is none any more.
+    """
+
+    division_changed = Signal()
+    device_changed = Signal()
+    figures_changed = Signal()
+    forecast_changed = Signal()
+    map_changed = Signal(object)
+
+    def __init__(
+        self,
+        client: EngineClient,
+        profiles: Path,
+        clock: Callable[[], float] = time.monotonic,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._client, self._shelf, self._clock = client, ProfileShelf(profiles), clock
+        self.history, self._seen = History(), Observations()
+        self.shown: Split | None = None
+        self.applied: Split | None = None
+        self.asked: Split | None = None
+        self.phase = Phase.IDLE
+        self.note = Note("info", "")
+        self.figures: Figures | None = None
+        self.forecast = Forecast()
+        self.map: m.CacheMap | None = None
+        self.policy = m.MissPolicy.SPLIT
+        self._device: m.DeviceStatus | None = None
+        self._model: m.ModelInfo | None = None
+        self._profile: Profile | None = None
+        self._undo: Split | None = None
+        self._resize_id = self._preview_id = ""
+        self._debounce = self._timer(DEBOUNCE_MS, self._send_preview)
+        self._settle = self._timer(SETTLE_MS, self._release_shown)
+        self._slow = self._timer(SLOW_MS, self._tell_slow)
+        self._tick = self._timer(TICK_MS, self._end_tick)
+        self._waiting_for = ""
+        self._connect()
+
+    def _timer(self, interval_ms: int, act: Callable[[], None]) -> QTimer:
+        timer = QTimer(self)
+        timer.setSingleShot(True)
+        timer.setInterval(interval_ms)
+        timer.timeout.connect(act)
+        return timer
+
+    def _connect(self) -> None:
+        client = self._client
+        client.status.connect(self._on_status)
+        client.stats.connect(self._on_stats)
+        client.cache_map.connect(self._on_map)
+        client.resize_preview.connect(self._on_preview)
+        client.resize_pending.connect(self._on_pending)
+        client.resize_applied.connect(self._on_applied)
+        client.resize_refused.connect(self._on_refused)
+        client.failed.connect(self._on_failed)
+        client.unloaded.connect(self._clear)
+        client.stopped.connect(self._clear)
+        if client.last_status is not None:
+            self._on_status(client.last_status)
+
+    # --- facts ------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> m.DeviceStatus | None:
+        """The device that is divided; None before a status came."""
+        return self._device
+
+    @property
+    def model(self) -> m.ModelInfo | None:
+        """The loaded model."""
+        return self._model
+
+    @property
+    def profile(self) -> Profile | None:
+        """This machine's measured rates, if there are any."""
+        return self._profile
+
+    @property
+    def preset(self) -> int:
+        """Index of the preset that is shown; the number of presets = custom."""
+        shown = self.shown
+        if shown is not None:
+            for index, (_, kv, experts) in enumerate(PRESETS):
+                if shown.same_as(shown.by_shares(kv, experts)):
+                    return index
+        return len(PRESETS)
+
+    def now(self) -> float:
+        """The clock of the history."""
+        return self._clock()
+
+    # --- intents ----------------------------------------------------------------------------
+
+    def preview(self, split: Split) -> None:
+        """Show a division without asking for it; the engine is asked what it thinks."""
+        if self.applied is None:
+            return
+        self._tick.stop()
+        self.shown, self.asked = split, None
+        self._set(
+            Phase.PREVIEW, Note("info", tr("Preview. Release to apply at the next safe point."))
+        )
+        self._debounce.start()
+
+    def release(self, split: Split | None = None) -> None:
+        """Ask for a division; what holds already is not asked for again."""
+        self._debounce.stop()
+        self._settle.stop()
+        if split is not None:
+            self.shown = split
+        if self.shown is None or self.applied is None:
+            return
+        if self.shown.same_as(self.applied):
+            self.revert()
+            return
+        self.asked = None
+        self._waiting_for = ""
+        shown, applied = self.shown, self.applied
+        self._resize_id = self._client.resize(
+            kv_tokens=shown.kv_tokens if shown.kv_tokens != applied.kv_tokens else None,
+            expert_slots=shown.expert_slots if shown.expert_slots != applied.expert_slots else None,
+        )
+        self._set(Phase.PENDING, Note("pending", tr("Waiting for a safe point.")))
+        self._slow.start()
+
+    def revert(self) -> None:
+        """Take the preview back: what the engine holds is shown again."""
+        self._debounce.stop()
+        self._settle.stop()
+        self.shown, self.asked = self.applied, None
+        self._set(Phase.IDLE, self._idle_note())
+
+    def set_kv_tokens(self, tokens: int) -> None:
+        """Ask for an exact context once the field rests."""
+        if self.shown is not None and tokens != self.shown.kv_tokens:
+            self.preview(self.shown.with_kv(tokens))
+            self._settle.start()
+
+    def set_slots(self, slots: int) -> None:
+        """Ask for an exact number of experts once the field rests."""
+        if self.shown is not None and slots != self.shown.expert_slots:
+            self.preview(self.shown.with_slots(slots))
+            self._settle.start()
+
+    def choose_preset(self, index: int) -> None:
+        """Ask for a preset's shares; "custom" asks for nothing."""
+        if self.applied is not None and 0 <= index < len(PRESETS):
+            _, kv, experts = PRESETS[index]
+            self.release(self.applied.by_shares(kv, experts))
+        self.division_changed.emit()
+
+    def undo(self) -> None:
+        """Ask for the division before the last applied one."""
+        if self._undo is not None and self.applied is not None:
+            self.release(self.applied.like(self._undo))
+
+    def hover(self, words: str) -> None:
+        """Show the bounds of the part under the pointer while nothing else is to be said."""
+        note = Note("info", words) if words else self._idle_note()
+        if self.phase is Phase.IDLE and not self.note.can_undo and note != self.note:
+            self._set(Phase.IDLE, note)
+
+    def choose_policy(self, policy: m.MissPolicy) -> None:
+        """Serve misses in another way from the next safe point on."""
+        if policy is not self.policy and self._model is not None:
+            self._client.set_policy(policy)
+
+    def reload_profiles(self) -> None:
+        """Look for measurements again, after the profiler ran."""
+        self._shelf.refresh()
+        self._choose_profile()
+        self.device_changed.emit()
+        self._renew_forecast()
+
+    # --- events -----------------------------------------------------------------------------
+
+    def _on_status(self, event: m.Status) -> None:
+        device = event.devices[0] if event.devices else None
+        self._device, self.policy = device, event.policy
+        if event.model != self._model:
+            self._model = event.model
+            self._seen, self._undo, self.figures = Observations(), None, None
+            self._shelf.refresh()
+            self._choose_profile()
+        applied = Split.from_status(device) if device is not None and event.model else None
+        self._hold(applied)
+        self.device_changed.emit()
+
+    def _hold(self, applied: Split | None) -> None:
+        """Take what the engine holds; a preview or request on screen stays, within new bounds."""
+        shown, self.applied = self.shown, applied
+        if applied is None:
+            self.shown, self.asked, self.phase = None, None, Phase.IDLE
+            self.note = Note("info", "")
+        elif shown is not None and self.phase in (Phase.PREVIEW, Phase.PENDING):
+            self.shown = applied.like(shown)
+        else:
+            self.shown = applied
+            if not self.note.text:
+                self.note = self._idle_note()
+        self.division_changed.emit()
+        self._renew_forecast()
+
+    def _on_stats(self, event: m.Stats) -> None:
+        model, slots = self._model, self.applied.expert_slots if self.applied else 0
+        decoding = event.routes > 0 and event.decode_tokens_per_s > 0
+        if decoding and model is not None:
+            self.figures = make_figures(event, model, self._profile, self.policy)
+        elif self.figures is not None and self.figures.is_live:
+            self.figures = at_rest(self.figures)
+        self._seen.take(event, slots)
+        gap = math.nan
+        values = {
+            "speed": event.decode_tokens_per_s,
+            "hit": event.hit_share if decoding else gap,
+            "fill": event.fill_share if decoding else gap,
+            "cpu": event.cpu_share if decoding else gap,
+            "fill_gbps": event.fill_gbps,
+            "cpu_gbps": event.cpu_gbps,
+        }
+        if self.applied is not None:
+            values |= {f"mem_{n}": float(b) for n, b in self.applied.sizes().items()}
+        self.history.add(self._clock(), values)
+        self.figures_changed.emit()
+        self._renew_forecast()
+
+    def _on_map(self, event: m.CacheMap | None) -> None:
+        self.map = event
+        self.map_changed.emit(event)
+
+    def _on_preview(self, event: m.ResizePreview) -> None:
+        if event.id == self._preview_id and self.phase is Phase.PREVIEW and not event.fits:
+            self._set(self.phase, Note("warn", event.reason or tr("This does not fit.")))
+
+    def _on_pending(self, event: m.ResizePending) -> None:
+        if event.id == self._resize_id:
+            self._waiting_for = event.waiting_for
+
+    def _on_applied(self, event: m.ResizeApplied) -> None:
+        if self.applied is None:
+            return
+        before = self.applied
+        self.applied = Split(before.pools, before.total_bytes, event.kv_tokens, event.expert_slots)
+        if not before.same_as(self.applied):
+            self._undo = before
+            self.history.mark(resize_event(self._clock(), before, self.applied))
+        promised = self.forecast.speed if self.forecast.kind == "predicted" else None
+        self._seen.resized(promised, self._clock())
+        if event.id == self._resize_id and self.phase is Phase.PENDING:
+            self.shown = self.applied
+            text = tr("Applied in {time}.", time=amounts.milliseconds(event.pause_ms))
+            self._set(Phase.APPLIED, Note("applied", text, can_undo=self._undo is not None))
+            self._slow.stop()
+            self._tick.start()
+        else:
+            self._hold(self.applied)
+
+    def _on_refused(self, event: m.ResizeRefused) -> None:
+        if event.id == self._resize_id:
+            self._refuse(event.reason)
+
+    def _on_failed(self, event: m.Error) -> None:
+        if event.id and event.id == self._resize_id and self.phase is Phase.PENDING:
+            self._refuse(event.message)
+
+    def _refuse(self, reason: str) -> None:
+        self._slow.stop()
+        self.asked, self.shown = self.shown, self.applied
+        self._set(Phase.REFUSED, Note("refused", reason))
+
+    def _clear(self, *_: object) -> None:
+        """The model, or the engine with it, is gone."""
+        for timer in (self._debounce, self._settle, self._slow, self._tick):
+            timer.stop()
+        self._model, self.figures, self._undo = None, None, None
+        self._seen = Observations()
+        if not self._client.is_running:
+            self._device = None
+        self._hold(None)
+        self.device_changed.emit()
+        self.figures_changed.emit()
+        self._on_map(None)
+
+    # --- parts ------------------------------------------------------------------------------
+
+    def _send_preview(self) -> None:
+        if self.shown is not None and self.phase is Phase.PREVIEW:
+            self._preview_id = self._client.resize(
+                self.shown.kv_tokens, self.shown.expert_slots, preview=True
+            )
+
+    def _release_shown(self) -> None:
+        if self.phase is Phase.PREVIEW:
+            self.release()
+
+    def _tell_slow(self) -> None:
+        if self.phase is Phase.PENDING:
+            who = self._waiting_for or tr("the engine")
+            self._set(self.phase, Note("pending", tr("Still waiting for {who}.", who=who)))
+
+    def _end_tick(self) -> None:
+        if self.phase is Phase.APPLIED:
+            self._set(Phase.IDLE, self.note)
+
+    def _idle_note(self) -> Note:
+        if self.applied is None:
+            return Note("info", "")
+        if not self.applied.can_move:
+            return Note("info", tr("There is nothing to divide: every part is at its bounds."))
+        return Note("info", tr("Dividers can be dragged or moved with the arrow keys."))
+
+    def _set(self, phase: Phase, note: Note) -> None:
+        self.phase, self.note = phase, note
+        self.division_changed.emit()
+        self._renew_forecast()
+
+    def _choose_profile(self) -> None:
+        model = self._model
+        self._profile = (
+            best_profile(self._shelf.profiles, model.quant, model.record_bytes) if model else None
+        )
+
+    def _renew_forecast(self) -> None:
+        forecast = make_forecast(
+            self._seen,
+            self._model,
+            self._profile,
+            self.policy,
+            (self.applied, self.shown),
+            self._clock(),
+        )
+        if forecast != self.forecast:
+            self.forecast = forecast
+            self.forecast_changed.emit()

@@ -1,0 +1,79 @@
+"""What the Performance page shows, as data: the note, the figures, presets, policies. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from app.predict.profiles import Profile
+from app.predict.split import Split
+from app.viewmodels.performance_history import Event
+from app.wording import Phrase, tr
+from engine.protocol import messages as m
+
+# Shares of what can be divided: KV cache, experts. The rest stays free.
+PRESETS: tuple[tuple[str, float, float], ...] = (
+    ("chat", 0.25, 0.75),
+    ("agent", 0.50, 0.50),
+    ("gaming", 0.15, 0.25),
+)
+POLICIES = (m.MissPolicy.SPLIT, m.MissPolicy.FILL_ONLY, m.MissPolicy.CPU_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The sentence below the bar, its tone, and whether Undo belongs to it."""
+
+    tone: Literal["info", "pending", "applied", "refused", "warn"]
+    text: str
+    can_undo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What decode did in the newest frame that had any; rates in GB/s, shares of 1."""
+
+    tokens_per_s: float
+    hit_share: float
+    fill_share: float
+    cpu_share: float
+    read_bytes_per_token: float
+    limit_share: float | None  # of the speed at which misses alone would fill the time
+    is_live: bool
+
+
+def make_figures(
+    event: m.Stats, model: m.ModelInfo, profile: Profile | None, policy: m.MissPolicy
+) -> Figures:
+    """Work a decode frame out; the limit is known only where the rates were measured."""
+    routed = model.num_moe_layers * model.top_k * model.record_bytes
+    missed = routed * (1.0 - event.hit_share)
+    limit: float | None = None
+    if profile is not None and missed > 0:
+        limit = event.decode_tokens_per_s * missed / profile.miss_rate(policy)
+    return Figures(
+        tokens_per_s=event.decode_tokens_per_s,
+        hit_share=event.hit_share,
+        fill_share=event.fill_share,
+        cpu_share=event.cpu_share,
+        read_bytes_per_token=missed,
+        limit_share=limit if limit is not None and limit <= 1 else None,
+        is_live=True,
+    )
+
+
+def at_rest(figures: Figures) -> Figures:
+    """The same figures, of a reply that is over."""
+    return replace(figures, is_live=False)
+
+
+def resize_event(now_s: float, before: Split, after: Split) -> Event:
+    """Name a resize for the charts: by the context if that changed, else by the experts."""
+    words: dict[tuple[str, bool], Phrase] = {
+        ("kv", True): tr("KV grew"),
+        ("kv", False): tr("KV shrank"),
+        ("experts", True): tr("Experts grew"),
+        ("experts", False): tr("Experts shrank"),
+    }
+    kind, grew = "experts", after.expert_slots > before.expert_slots
+    if after.kv_tokens != before.kv_tokens:
+        kind, grew = "kv", after.kv_tokens > before.kv_tokens
+    return Event(now_s, f"{kind}_{'up' if grew else 'down'}", words[kind, grew])

@@ -1,0 +1,253 @@
+"""Which model is loaded, and how it gets there: chosen at the start, prepared, loaded, remembered.
+
+Part of the session view model; QtCore only. Knows no words of the window but its own sentences.
+"""
+
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from app.services.engine_client import EngineClient
+from app.services.job_runner import JobRunner
+from app.services.job_state import JobState
+from app.services.model_library import ModelEntry, ModelLibrary
+from app.services.settings import ModelProfile, SettingsStore
+from app.viewmodels.session_words import Problem, refused_load
+from app.wording import tr
+from engine.protocol import messages as m
+from engine.protocol.errors import ErrorCode
+
+
+class ModelLoader(QObject):
+    """Brings a model in.
+
+    Attributes:
+        target: folder of the model that is or shall be loaded.
+        share: done part of the running load, None = no load or not known.
+        preparing: the job that converts a model that came with the app.
+
+    Signals:
+        changed(): any of them differs.
+        refused(Problem): a model could not be prepared or loaded.
+        noticed(str): a sentence worth a toast.
+    """
+
+    changed = Signal()
+    refused = Signal(object)
+    noticed = Signal(str)
+
+    def __init__(
+        self,
+        client: EngineClient,
+        library: ModelLibrary,
+        jobs: JobRunner,
+        settings: SettingsStore,
+    ) -> None:
+        super().__init__()
+        self._client, self._library, self._jobs, self._settings = client, library, jobs, settings
+        self.target: Path | None = None
+        self.share: float | None = None
+        self._load_id = ""
+        self._budget: m.Budget | None = None
+        self._job_id = ""
+        self._wants_model = False
+        self._slots: int | None = None  # for one load, instead of the remembered ones
+        client.ready.connect(self._on_ready)
+        client.progress.connect(self._on_progress)
+        client.loaded.connect(self._on_loaded)
+        client.status.connect(self._on_status)
+        client.resize_applied.connect(self._on_resized)
+        client.failed.connect(self._on_failed)
+        library.changed.connect(self._choose)
+        jobs.done.connect(self._on_job_done)
+        jobs.failed.connect(self._on_job_failed)
+        jobs.changed.connect(self._on_jobs)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a load was sent and has not ended."""
+        return bool(self._load_id)
+
+    @property
+    def preparing(self) -> JobState | None:
+        """The open job that prepares the coming model."""
+        job = self._jobs.job(self._job_id) if self._job_id else None
+        return job if job is not None and job.is_open else None
+
+    def choose_at_start(self) -> None:
+        """Load the last model, else the built-in one, as soon as the library has looked."""
+        self._wants_model = self._settings.value.load_last_model
+        self._choose()
+
+    def choose_now(self) -> None:
+        """The same, because the person asks for it."""
+        self._wants_model = True
+        self._choose()
+
+    def load(self, path: Path) -> None:
+        """Load a model; a source that came with the app is prepared first."""
+        entry = self._library.entry(path)
+        self._wants_model = False
+        if entry is not None and entry.kind == "builtin_source":
+            self._prepare(entry)
+            return
+        self.target = path
+        if self._client.is_ready:
+            self._send(remembered=True)
+        elif not self._client.process.is_running:
+            self._client.start()  # sent when ready
+        self.changed.emit()
+
+    def unload(self) -> None:
+        """Free the model, and load none by itself."""
+        self.target = None
+        self._wants_model = False
+        if self._client.model is not None:
+            self._client.unload()
+
+    def load_again(self, slots: int | None) -> None:
+        """After a restart: take the last model again, perhaps with other expert slots."""
+        last = self._settings.value.last_model
+        if self.target is None and last and Path(last).is_dir():
+            self.target = Path(last)
+        self._slots = slots
+
+    def cancel(self) -> None:
+        """Stop the load, else the preparation."""
+        if self._load_id:
+            self.target = None
+            self._client.cancel(self._load_id)
+        elif self._job_id:
+            self._jobs.cancel(self._job_id)
+
+    def profile(self) -> ModelProfile:
+        """Return what is remembered for the coming model."""
+        return self._settings.profile(self.target.name if self.target else "")
+
+    # --- steps
+
+    def _choose(self) -> None:
+        if not self._wants_model or not self._library.is_scanned:
+            return
+        entries = self._library.entries()
+        last = self._settings.value.last_model
+        ready = [entry for entry in entries if entry.kind == "ftw"]
+        choice = next((e for e in ready if last and str(e.path) == last), None)
+        choice = choice or next((e for e in ready if e.is_builtin), None)
+        choice = choice or next((e for e in entries if e.is_builtin), None)
+        self._wants_model = False
+        if choice is not None:
+            self.load(choice.path)
+
+    def _prepare(self, entry: ModelEntry) -> None:
+        """Convert a model that came with the app, or take an interrupted conversion up again."""
+        kept = next((j for j in self._jobs.jobs() if _converts(j, entry.path)), None)
+        if kept is not None and kept.phase != "done":
+            self._job_id = kept.id
+            self._jobs.resume(kept.id)
+            self.changed.emit()
+            return
+        try:
+            target = self._library.target_for(entry.name)
+        except OSError as problem:
+            hint = tr("Choose a models folder in Settings.")
+            self.refused.emit(Problem("load", str(problem), hint))
+            return
+        self._job_id = self._jobs.start(
+            "convert",
+            {"source": str(entry.path), "target": str(target), "id": entry.name},
+            tr("Preparing {model}", model=entry.name),
+        )
+        self.changed.emit()
+
+    def _send(self, remembered: bool) -> None:
+        if self.target is None:
+            return
+        for reply in self._client.open_replies:
+            self._client.cancel(reply)
+        profile = self.profile() if remembered else ModelProfile()
+        total = self._settings.value.budget_mib * 1024 * 1024
+        self._budget = m.Budget(
+            total_bytes=total or None,
+            kv_tokens=profile.kv_tokens,
+            expert_slots=self._slots or profile.expert_slots,
+        )
+        self._slots = self.share = None
+        policy = profile.policy or m.MissPolicy.SPLIT
+        self._load_id = self._client.load(str(self.target), self._budget, policy=policy)
+
+    # --- events
+
+    def _on_ready(self) -> None:
+        self._send(remembered=True)
+        self.changed.emit()
+
+    def _on_progress(self, event: m.Progress) -> None:
+        if event.id == self._load_id and event.total_bytes:
+            self.share = min(1.0, event.done_bytes / event.total_bytes)
+            self.changed.emit()
+
+    def _on_loaded(self, event: m.Loaded) -> None:
+        self._load_id, self.share = "", None
+        self.target = Path(event.model.path)
+        self._settings.set(last_model=event.model.path)
+        self.changed.emit()
+
+    def _on_status(self, event: m.Status) -> None:
+        """Remember another policy than the remembered one."""
+        if event.model is None:
+            return
+        known = self._settings.profile(_key(event.model)).policy or m.MissPolicy.SPLIT
+        if event.policy != known:
+            self._settings.set_profile(_key(event.model), policy=event.policy)
+
+    def _on_resized(self, event: m.ResizeApplied) -> None:
+        model = self._client.model
+        if model is not None:
+            self._settings.set_profile(
+                _key(model), kv_tokens=event.kv_tokens, expert_slots=event.expert_slots
+            )
+
+    def _on_failed(self, event: m.Error) -> None:
+        if not event.id or event.id != self._load_id:
+            return
+        self._load_id, self.share = "", None
+        asked = self._budget and (self._budget.kv_tokens or self._budget.expert_slots)
+        if event.code is ErrorCode.BUDGET and asked and self._client.is_ready:
+            self.noticed.emit(tr("The remembered split does not fit; the engine chooses one."))
+            self._send(remembered=False)
+        elif event.code is not ErrorCode.CANCELLED and self._client.is_running:
+            self.target = None
+            self.refused.emit(refused_load(event))
+        self.changed.emit()
+
+    def _on_job_done(self, job_id: str, event: m.JobDone) -> None:
+        if event.job == "convert":
+            self._library.refresh()
+        if job_id != self._job_id:
+            return
+        self._job_id = ""
+        job = self._jobs.job(job_id)
+        target = event.result.get("path") or (job.spec.get("target") if job else None)
+        if isinstance(target, str):
+            self.load(Path(target))
+
+    def _on_job_failed(self, job_id: str, event: m.Error) -> None:
+        if job_id == self._job_id:
+            self._job_id = ""
+            if event.code is not ErrorCode.CANCELLED:
+                self.refused.emit(refused_load(event))
+            self.changed.emit()
+
+    def _on_jobs(self) -> None:
+        if self._job_id:
+            self.changed.emit()
+
+
+def _key(model: m.ModelInfo) -> str:
+    """Profiles are kept under the folder's name: it is there before the model is loaded."""
+    return Path(model.path).name
+
+
+def _converts(job: JobState, source: Path) -> bool:
+    return job.job == "convert" and job.spec.get("source") == str(source)

@@ -1,0 +1,145 @@
+"""Settings: sections left, one form right; a value that differs from its default can be reset.
+
+The rows come from the schema through the view model; each has a name, help and a control.
+"""
+
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QButtonGroup, QWidget
+
+from app.services.settings_schema import Value
+from app.viewmodels.settings import SECTIONS, Fact, SettingsViewModel
+from app.views.shortcuts import SHORTCUTS, shown_keys
+from app.widgets.buttons import Button
+from app.widgets.cards import EmptyState, page_head
+from app.widgets.chips import Chip
+from app.widgets.inputs import LineField
+from app.widgets.labels import Elide, Label
+from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
+from app.widgets.rail import NavItem
+from app.widgets.setting_rows import Group, Row, SettingRow
+from app.wording import tr
+
+
+class _FactRow(Row):
+    """A line of About: name, value, and a button where a folder can be opened."""
+
+    def __init__(self, fact: Fact) -> None:
+        self._fact = fact
+        value = Elide(fact.value, "meta", "text2")
+        value.setAlignment(Qt.AlignmentFlag.AlignRight)
+        if fact.path is None:
+            super().__init__(fact.name, "", (value, 1))
+            return
+        button = Button(tr("Open"), small=True, name=tr("Open: {name}", name=fact.name))
+        button.clicked.connect(self._open)
+        super().__init__(fact.name, fact.value, button)
+
+    def _open(self) -> None:
+        QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._fact.path)))
+
+
+class SettingsView(QWidget):
+    """The page."""
+
+    def __init__(self, vm: SettingsViewModel) -> None:
+        super().__init__()
+        self._vm = vm
+        self.rows: dict[str, SettingRow] = {}
+        self.items = {key: NavItem(icon, text) for key, text, icon in SECTIONS}
+        self._keys = list(self.items)
+        self._buttons = QButtonGroup(self)
+        for index, item in enumerate(self.items.values()):
+            self._buttons.addButton(item, index)
+        self.search = LineField(tr("Search settings"), "search")
+        self.said = Label(tr("Saved automatically"), "meta", "text3")
+        self.groups = {key: self._group(key, text) for key, text, _ in SECTIONS}
+        self._nothing = EmptyState(tr("No setting has these words."), icon="search")
+        self._build()
+        self._buttons.idClicked.connect(self._choose)
+        self.search.textChanged.connect(self._search)
+        vm.changed.connect(self._show)
+        vm.notice.connect(self._say)
+        vm.restart_needed.connect(self._say_restart)
+        self.open_section("general")
+
+    def _build(self) -> None:
+        column = holder(vbox(*self.groups.values(), self._nothing, None, gap=16, pad=(0, 0, 16, 0)))
+        fixed(column, max_width=776)
+        items = self.items.values()
+        side = fixed(holder(vbox(self.search, 6, *items, None, gap=2)), width=196)
+        body = hbox(side, (Scroll(column), 1), gap=24)
+        head = page_head(tr("Settings"), self.said, 16)
+        self.setLayout(vbox(head, (body, 1), gap=14, pad=(20, 12, 4, 14)))
+
+    def _group(self, section: str, title: str) -> Group:
+        rows: list[Row] = []
+        if section == "shortcuts":
+            rows = [
+                Row(entry.text, entry.group, Chip(shown_keys(entry), mono=True))
+                for entry in SHORTCUTS
+            ]
+        elif section == "about":
+            rows = [_FactRow(fact) for fact in self._vm.facts()]
+        for field in self._vm.rows(section):
+            row = SettingRow(field)
+            row.edited.connect(self._edit)
+            row.reset_wanted.connect(self._vm.reset)
+            self.rows[field.key] = row
+            rows.append(row)
+            row.show_value(self._vm.value(field.key), self._vm.is_changed(field.key))
+        return Group(title, rows)
+
+    def open_section(self, key: str) -> None:
+        """Show a section by its key; ends a search."""
+        self.search.clear()
+        self.items[key].setChecked(True)
+        self._show_section(key)
+
+    def shortcut(self, name: str) -> bool:
+        """Ctrl+K searches here."""
+        if name != "search":
+            return False
+        self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.search.selectAll()
+        return True
+
+    def _choose(self, index: int) -> None:
+        self.open_section(self._keys[index])
+
+    def _show_section(self, key: str) -> None:
+        for name, group in self.groups.items():
+            group.show_matching("")
+            group.setVisible(name == key)
+        self._nothing.hide()
+
+    def _search(self, text: str) -> None:
+        if not text.strip():
+            self._show_section(self._keys[self._buttons.checkedId()])
+            return
+        found = False
+        for group in self.groups.values():
+            has = group.show_matching(text)
+            group.setVisible(has)
+            found = found or has
+        self._nothing.setVisible(not found)
+
+    def _edit(self, key: str, value: Value) -> None:
+        row = self.rows[key]
+        sentence = self._vm.set(key, value)
+        row.say(sentence)
+        if sentence:
+            self._show(key)
+
+    def _show(self, key: str) -> None:
+        row = self.rows.get(key)
+        if row is not None:
+            row.show_value(self._vm.value(key), self._vm.is_changed(key))
+
+    def _say(self, sentence: str) -> None:
+        self.said.set_role("danger")
+        self.said.set_text(sentence)
+
+    def _say_restart(self, label: str) -> None:
+        self.said.set_role("warn")
+        self.said.set_text(tr("{name} counts after a restart of the engine", name=label))

@@ -1,0 +1,1 @@
+"""Checkpoint, family, format, budget, pools and runner become a loaded engine."""

@@ -1,0 +1,126 @@
+"""What a model costs, from facts that are known before anything is read.
+
+Numbers only. Called by `engine.loader.open`.
+"""
+
+from dataclasses import dataclass
+
+from engine.memory.budget import (
+    Division,
+    MemoryBudget,
+    check_host,
+    device_total,
+    emulated_total,
+    with_total,
+)
+from engine.models.spec import ModelSpec
+from engine.protocol.messages import Budget
+
+FLOAT_BYTES = 4  # activations, KV and dense weights are float32 in the foundation
+HIDDEN_COPIES = 16  # live activations of one layer, in vectors of the hidden size
+STAGING_SHARE = 0.15  # of the device; above it, staging is smaller than two layers
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """Sizes of one checkpoint.
+
+    Attributes:
+        dense_values: values of all dense weights.
+        record_bytes: one expert.
+        num_records: experts over all layers.
+        num_experts: experts of one layer.
+        chunk_tokens: prompt tokens per step.
+        kv_token_bytes: keys and values of one token.
+    """
+
+    dense_values: int
+    record_bytes: int
+    num_records: int
+    num_experts: int
+    chunk_tokens: int
+    kv_token_bytes: int
+
+    @property
+    def pool_bytes(self) -> int:
+        """All experts in main memory."""
+        return self.record_bytes * self.num_records
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """How a load will divide the device."""
+
+    budget: MemoryBudget
+    division: Division
+    staging_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory of a device and of the host, in bytes.
+
+    `asked_bytes` is the emulated total from the settings, 0 = none.
+    """
+
+    emulated: bool
+    device_total_bytes: int
+    device_free_bytes: int
+    host_total_bytes: int
+    host_available_bytes: int
+    asked_bytes: int = 0
+
+
+def plan_load(
+    cost: ModelCost, spec: ModelSpec, room: Room, asked: Budget, max_rows: int
+) -> LoadPlan:
+    """Divide the device and check main memory, before anything is read (cases E-04, M-06, M-22).
+
+    Raises: BudgetError with the sum and what would fit.
+    """
+    total = asked.total_bytes or (room.asked_bytes if room.emulated else 0) or None
+    if not room.emulated:
+        total = device_total(room.device_total_bytes, room.device_free_bytes, total)
+    staging = _staging_records(cost, spec, total)
+    parts = MemoryBudget(
+        total_bytes=total or 0,
+        weights_bytes=cost.dense_values * FLOAT_BYTES,
+        runtime_bytes=_activation_bytes(cost, spec, max_rows) + staging * cost.record_bytes,
+        kv_token_bytes=cost.kv_token_bytes,
+        record_bytes=cost.record_bytes,
+        num_records=cost.num_records,
+        min_slots=min(spec.router.top_k, cost.num_records),
+        context_tokens=spec.max_context,
+        max_rows=max_rows,
+    )
+    budget = parts if total is not None else with_total(parts, emulated_total(parts))
+    division = budget.choose(room.emulated, asked.kv_tokens, asked.expert_slots)
+    on_host = budget.need_bytes(division) if room.emulated else 0
+    check_host(cost.pool_bytes + on_host, room.host_available_bytes, room.host_total_bytes)
+    return LoadPlan(budget, division, staging)
+
+
+def total_params(cost: ModelCost, spec: ModelSpec) -> tuple[int, int]:
+    """Return (all parameters, parameters that one token uses)."""
+    expert = 3 * spec.hidden * spec.moe_intermediate
+    routed = len(spec.moe_layers) * spec.router.top_k
+    return cost.dense_values + cost.num_records * expert, cost.dense_values + routed * expert
+
+
+def _staging_records(cost: ModelCost, spec: ModelSpec, total: int | None) -> int:
+    """Experts that stream through during prefill: two layers, fewer on a small device."""
+    two_layers = 2 * cost.num_experts
+    if total is None:
+        return two_layers
+    fit = int(total * STAGING_SHARE) // cost.record_bytes
+    return min(two_layers, max(2 * spec.router.top_k, fit))
+
+
+def _activation_bytes(cost: ModelCost, spec: ModelSpec, max_rows: int) -> int:
+    """Estimate of one step's peak: hidden states, attention scores of a chunk, logits."""
+    rows = max(cost.chunk_tokens, max_rows)
+    hidden = rows * spec.hidden * HIDDEN_COPIES
+    routes = rows * spec.router.top_k * spec.hidden
+    scores = 2 * rows * spec.num_heads * spec.max_context
+    logits = 2 * max_rows * spec.vocab_size
+    return (hidden + routes + scores + logits) * FLOAT_BYTES

@@ -1,0 +1,256 @@
+"""The session: first start, remembered splits, crashes, restarts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.app.conftest import Recorder, fake_program
+
+from app.services.engine_client import EngineClient
+from app.services.engine_process import EngineProcess, ProcessLimits
+from app.services.job_runner import JobRunner
+from app.services.model_library import ModelLibrary
+from app.services.settings import SettingsStore
+from app.viewmodels.session import SessionViewModel
+from engine.protocol import messages as m
+from engine.protocol.places import data_root
+
+FAST = ProcessLimits(first_output_s=10, silence_s=0.6, eof_after_s=0.2, kill_after_s=0.5)
+HELLO = (m.ChatMessage(role="user", parts=(m.Part(text="hello"),)),)
+
+
+def write_ftw(folder: Path, source: str = "") -> Path:
+    """An FTW folder as far as the library reads it."""
+    folder.mkdir(parents=True)
+    index = {"format": "freetoken", "major": 2, "name": folder.name, "quant": "fp8_block"}
+    index |= {"source": {"name": source}}
+    (folder / "model.ftw").write_text(json.dumps(index), "utf-8")
+    return folder
+
+
+class World:
+    """All services below a session, with the fake engine."""
+
+    def __init__(self, root, arguments=()):
+        self.root = data_root(str(root))
+        program = fake_program(*arguments)
+        self.sources = root / "sources"
+        self.sources.mkdir(parents=True, exist_ok=True)
+        self.process = EngineProcess(program, limits=FAST)
+        self.client = EngineClient(self.process)
+        self.library = ModelLibrary(self.root.models, self.sources)
+        self.jobs = JobRunner(program, self.root.root / "jobs.json", kill_after_s=0.3)
+        self.settings = SettingsStore(self.root.settings_file)
+        self.session = SessionViewModel(self.client, self.library, self.jobs, self.settings)
+
+    def add_source(self, name="tiny"):
+        folder = self.sources / name
+        folder.mkdir()
+        (folder / "config.json").write_text('{"model_type": "qwen3_moe"}')
+        return folder
+
+    def add_builtin(self, name="tiny"):
+        self.add_source(name)
+        return write_ftw(self.root.models / name, name)
+
+
+@pytest.fixture
+def world(qtbot, tmp_path):
+    made = []
+
+    def make(*arguments, root=tmp_path):
+        made.append(World(root, arguments))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.session.close()
+        one.library.close()
+        one.jobs.close()
+        one.process.kill()
+        qtbot.waitUntil(lambda one=one: not one.process.is_running and one.jobs.is_idle)
+
+
+def start(qtbot, one):
+    with qtbot.waitSignal(one.client.loaded, timeout=10_000):
+        one.session.start()
+
+
+def test_first_start_then_builtin_is_prepared_and_loaded(qtbot, world):
+    """Nothing converted yet: convert the model that came with the app, then load it."""
+    one = world("--job-seconds", "0.1")
+    one.add_source()
+    words = []
+    one.session.changed.connect(lambda: words.append(one.session.state_detail))
+    start(qtbot, one)
+    assert one.session.model_name == "tiny"
+    assert Path(one.client.model.path) == one.root.models / "tiny"
+    assert "Starting engine" in words or "Preparing" in words
+    assert any(word.startswith("Preparing ") and word.endswith("%") for word in words)
+    assert one.settings.value.last_model == str(one.root.models / "tiny")
+
+
+def test_second_start_then_last_model_is_loaded_without_a_job(qtbot, world):
+    """What was loaded last comes back; the built-in one is not converted again."""
+    one = world()
+    one.add_builtin()
+    other = write_ftw(one.root.models / "other")
+    one.settings.set(last_model=str(other))
+    start(qtbot, one)
+    assert one.session.model_name == "other"
+    assert one.jobs.jobs() == ()
+
+
+def test_start_when_loading_is_switched_off_then_engine_without_model(qtbot, world):
+    """The setting is obeyed; the picker still lists the models."""
+    one = world()
+    one.add_builtin()
+    one.settings.set(load_last_model=False)
+    with qtbot.waitSignals([one.client.state_changed, one.library.changed]):
+        one.session.start()
+    assert one.session.state is m.EngineState.IDLE
+    assert [c.name for c in one.session.models] == ["tiny"]
+    assert one.client.open_ids == ()
+
+
+def test_preparation_fails_then_problem_names_the_file(qtbot, world):
+    """A damaged source is a sentence in the window; the engine stays."""
+    one = world("--job-end", "error")
+    one.add_source()
+    with qtbot.waitSignal(one.jobs.failed, timeout=10_000):
+        one.session.start()
+    assert one.session.trouble.kind == "load"
+    assert "model-00002-of-00003.safetensors" in one.session.problem
+
+
+def test_load_refused_then_problem_until_the_next_success(qtbot, world):
+    """Cause and hint are shown; nothing is left loading."""
+    one = world("--load-error", "unsupported_checkpoint")
+    one.add_builtin()
+    with qtbot.waitSignal(one.client.failed, timeout=10_000):
+        one.session.start()
+    assert one.session.trouble.kind == "load"
+    assert one.session.trouble.hint == "Choose another model."
+    assert not one.session.can_stop
+
+
+def test_engine_killed_mid_reply_then_words_within_two_seconds_and_restart(qtbot, world):
+    """Case G-18's sibling: the window knows at once, and a restart brings the model back."""
+    one = world("--rate", "20")
+    one.add_builtin()
+    start(qtbot, one)
+    with qtbot.waitSignal(one.client.delta):
+        one.client.generate(HELLO, m.Sampling())
+    with qtbot.waitSignal(one.client.stopped, timeout=2_000):
+        one.process._process.kill()
+    assert one.session.trouble.kind == "stopped"
+    assert one.session.trouble.can_restart
+    assert one.session.model_name == "tiny"
+    with qtbot.waitSignal(one.client.loaded, timeout=10_000):
+        one.session.restart_engine()
+    assert one.session.problem == ""
+
+
+def test_restart_smaller_then_ten_percent_fewer_slots(qtbot, world):
+    """The button does what it says, and the smaller cache is not remembered by itself."""
+    one = world()
+    one.add_builtin()
+    start(qtbot, one)
+    qtbot.waitUntil(lambda: one.client.last_status is not None)
+    with qtbot.waitSignal(one.client.stopped):
+        one.process._process.kill()
+    with qtbot.waitSignal(one.client.status, timeout=10_000) as status:
+        one.session.restart_engine(smaller=True)
+    pools = {p.name: p.units for p in status.args[0].devices[0].pools}
+    assert pools["experts"] == int(64 * 0.9)
+    assert one.settings.profile("tiny").expert_slots is None
+
+
+def test_resize_then_remembered_for_this_model_only(qtbot, world):
+    """FreeToken#255: a model's split survives a restart of the app."""
+    one = world()
+    one.add_builtin()
+    write_ftw(one.root.models / "other")
+    start(qtbot, one)
+    with qtbot.waitSignal(one.client.resize_applied):
+        one.client.resize(expert_slots=100, kv_tokens=1_000)
+    with qtbot.waitSignal(one.client.status, check_params_cb=lambda s: s.policy == "cpu_only"):
+        one.client.set_policy(m.MissPolicy.CPU_ONLY)
+    assert SettingsStore(one.settings.path).profile("tiny").expert_slots == 100
+    seen = Recorder(one.client, "status")
+    with qtbot.waitSignal(one.client.loaded):
+        one.session.load(str(one.root.models / "other"))
+    with qtbot.waitSignal(one.client.loaded):
+        one.session.load(str(one.root.models / "tiny"))
+    qtbot.waitUntil(lambda: len(seen.of("status")) >= 2)
+    last = seen.of("status")[-1]
+    pools = {p.name: p.units for p in last.devices[0].pools}
+    assert (pools["experts"], pools["kv"]) == (100, 1_000)
+    assert last.policy is m.MissPolicy.CPU_ONLY
+
+
+def test_stop_while_loading_then_cancelled_within_a_second(qtbot, world):
+    """G-10: Stop during a load ends it; no problem is shown."""
+    one = world("--load-delay", "20")
+    one.add_builtin()
+    with qtbot.waitSignal(one.client.progress, timeout=10_000):
+        one.session.start()
+    assert one.session.can_stop
+    with qtbot.waitSignal(one.client.failed, timeout=1_000):
+        one.session.stop_reply()
+    assert one.session.problem == ""
+    assert not one.session.can_stop
+
+
+def test_hanging_engine_then_not_responding_and_restart_works(qtbot, world):
+    """A hang is a state with a way out; the process is only killed when asked."""
+    one = world("--hang-at", "3")
+    one.add_builtin()
+    start(qtbot, one)
+    one.client.generate(HELLO, m.Sampling())
+    qtbot.waitUntil(lambda: one.session.trouble is not None, timeout=5_000)
+    assert one.session.trouble.kind == "silent"
+    with qtbot.waitSignal(one.client.loaded, timeout=10_000):
+        one.session.restart_engine()
+    assert one.session.problem == ""
+
+
+def test_three_crashes_then_said_but_still_restartable(qtbot, world):
+    """E-05: no loop by itself, and the person is told that it keeps happening."""
+    one = world("--crash-start")
+    for _ in range(3):
+        with qtbot.waitSignal(one.client.stopped, timeout=10_000):
+            one.client.start()
+    assert "three times" in one.session.trouble.hint
+    assert one.session.trouble.can_restart
+    assert one.session.trouble.last_log == "ImportError: the fake library is missing"
+
+
+def test_stats_while_generating_then_rate_and_context(qtbot, world):
+    """Top strip: rate only while a reply is written, context always."""
+    one = world("--rate", "50", "--tokens", "60", "--stats", "0.1")
+    one.add_builtin()
+    start(qtbot, one)
+    with qtbot.waitSignal(one.client.finished, timeout=10_000):
+        one.client.generate(HELLO, m.Sampling())
+        qtbot.waitUntil(lambda: one.session.tok_s > 0)
+    assert one.session.tok_s == 0
+    assert one.session.context_capacity > 0
+
+
+def test_interrupted_preparation_then_taken_up_again(qtbot, world, tmp_path):
+    """D-05: the app ended during the conversion; the next start goes on with the same job."""
+    one = world("--job-end", "hang")
+    one.add_source()
+    with qtbot.waitSignal(one.jobs.progress, timeout=10_000):
+        one.session.start()
+    (first,) = one.jobs.jobs()
+    one.session.close()
+    with qtbot.waitSignal(one.jobs.idle, timeout=5_000):
+        one.jobs.close()
+    two = world()
+    (kept,) = two.jobs.jobs()
+    assert (kept.id, kept.phase) == (first.id, "interrupted")
+    start(qtbot, two)
+    assert [j.phase for j in two.jobs.jobs()] == ["done"]
+    assert two.session.model_name == "tiny"

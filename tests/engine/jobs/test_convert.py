@@ -1,0 +1,103 @@
+"""The convert and verify jobs: from a folder on disk to a checked model, or one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.ftw import FtwReader
+from engine.checkpoint.writer import partial_folder
+from engine.jobs import convert, verify
+from engine.protocol.errors import (
+    Cancelled,
+    CorruptCheckpoint,
+    InvalidRequest,
+    UnsupportedCheckpoint,
+)
+from engine.protocol.messages import Event, Progress
+from tests.support.checkpoints import tiny_config, write_checkpoint, write_json
+
+
+def spec_of(source: Path, target: Path) -> dict[str, Any]:
+    return {"source": str(source), "target": str(target), "id": "job-1"}
+
+
+@pytest.mark.parametrize("quant", ["bf16", "fp8_block"])
+def test_convert_job_when_done_then_result_and_progress_tell_it(tmp_path: Path, quant: str) -> None:
+    """Progress carries the job's id and runs through check, convert, verify."""
+    source = write_checkpoint(tmp_path / "source", quant=quant)
+    events: list[Event] = []
+    result = convert.run(spec_of(source, tmp_path / "m"), events.append, lambda: False)
+    reader = FtwReader(tmp_path / "m")
+    assert result["path"] == str(tmp_path / "m")
+    assert (result["name"], result["quant"]) == ("source", quant)
+    assert (result["num_records"], result["num_aux"]) == (reader.num_records, 0)
+    stages = [event.stage for event in events if isinstance(event, Progress)]
+    assert list(dict.fromkeys(stages)) == ["check", "convert", "verify"]
+    assert {event.id for event in events if isinstance(event, Progress)} == {"job-1"}
+
+
+def test_convert_job_when_cancelled_half_way_then_nothing_is_left(tmp_path: Path) -> None:
+    """Cancel is asked between tensors."""
+    source, target = write_checkpoint(tmp_path / "source"), tmp_path / "m"
+    half: list[Event] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Progress) and 0 < event.total_bytes <= event.done_bytes * 2:
+            half.append(event)
+
+    with pytest.raises(Cancelled):
+        convert.run(spec_of(source, target), emit, lambda: bool(half))
+    assert not target.exists()
+    assert not partial_folder(target).exists()
+
+
+def test_convert_job_when_architecture_is_unknown_then_supported_ones_are_listed(
+    tmp_path: Path,
+) -> None:
+    """Before anything is written."""
+    source = write_checkpoint(tmp_path / "source")
+    write_json(source / "config.json", tiny_config() | {"model_type": "made_up"})
+    with pytest.raises(UnsupportedCheckpoint, match="made_up") as caught:
+        convert.run(spec_of(source, tmp_path / "m"), lambda _: None, lambda: False)
+    assert "qwen3_moe" in caught.value.hint
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("spec", [{}, {"source": "x"}, {"source": 3, "target": "y"}])
+def test_convert_job_when_spec_has_no_paths_then_invalid(spec: dict[str, Any]) -> None:
+    """The missing key is named."""
+    with pytest.raises(InvalidRequest, match=r"source|target"):
+        convert.run(spec, lambda _: None, lambda: False)
+
+
+def test_verify_job_when_whole_then_counts_and_when_damaged_then_names_the_file(
+    tmp_path: Path,
+) -> None:
+    """The same job, before and after one flipped bit."""
+    source = write_checkpoint(tmp_path / "source")
+    convert.run(spec_of(source, tmp_path / "m"), lambda _: None, lambda: False)
+    events: list[Event] = []
+    spec = {"model": str(tmp_path / "m"), "id": "v"}
+    result = verify.run(spec, events.append, lambda: False)
+    assert result["num_records"] == 10
+    last = events[-1]
+    assert isinstance(last, Progress)
+    assert last.done_bytes == last.total_bytes == result["num_bytes"]
+    with pytest.raises(Cancelled):
+        verify.run(spec, events.append, lambda: True)
+    raw = bytearray((tmp_path / "m" / "tensors.bin").read_bytes())
+    raw[3] ^= 4
+    (tmp_path / "m" / "tensors.bin").write_bytes(raw)
+    with pytest.raises(CorruptCheckpoint, match=r"tensors\.bin"):
+        verify.run(spec, events.append, lambda: False)
+
+
+@pytest.mark.weights
+def test_convert_job_when_given_the_built_in_model_then_it_is_whole(
+    tmp_path: Path, builtin_model: Path
+) -> None:
+    """8 layers x 32 experts of 112 KiB, partial FP8 blocks, tied embeddings."""
+    result = convert.run(spec_of(builtin_model, tmp_path / "m"), lambda _: None, lambda: False)
+    assert (result["num_records"], result["quant"]) == (256, "fp8_block")
+    assert FtwReader(tmp_path / "m").record_bytes == 114_688

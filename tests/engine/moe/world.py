@@ -1,0 +1,92 @@
+"""A tiny bank of experts with everything around it, and an oracle that knows no cache."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from engine.moe.cache import ExpertCache
+from engine.moe.executor import MoeExecutor, MoeOptions
+from engine.moe.pool import ExpertPool, pool_bytes
+from engine.moe.router import Routing
+from engine.protocol.messages import MissPolicy
+from kernels.device.registry import open_device
+from kernels.layouts import RecordLayout
+from kernels.reference.experts import expert_row
+from kernels.reference.routing import merge_routes
+from tests.support.experts import random_record
+
+LAYERS, EXPERTS, TOP_K = 3, 6, 3
+RECORDS = LAYERS * EXPERTS
+LAYOUT = RecordLayout(48, 32, "fp8_block", 16)
+
+
+def make_pool(device, seed=0, layout=LAYOUT):
+    """Return a pool of random experts."""
+    generator = torch.Generator().manual_seed(seed)
+    buffer = device.host_buffer(pool_bytes(layout, LAYERS, EXPERTS))
+    pool = ExpertPool(layout, LAYERS, EXPERTS, buffer)
+    for index in range(pool.num_records):
+        pool.record(index).copy_(random_record(layout, generator))
+    return pool
+
+
+@dataclass
+class World:
+    """An executor over random experts; use it as a context manager."""
+
+    device_name: str = "cpu"
+    slots: int = 4
+    policy: MissPolicy = MissPolicy.SPLIT
+    rates: object = None
+    options: MoeOptions = field(default_factory=MoeOptions)
+    budget_bytes: int | None = None
+
+    def __enter__(self):
+        self.device = open_device(self.device_name, self.budget_bytes)
+        self.pool = make_pool(self.device)
+        self.cache = ExpertCache(self.pool, self.device, self.slots)
+        self.moe = MoeExecutor(
+            self.pool, self.cache, self.policy, self.rates, self.device, self.options
+        )
+        return self
+
+    def __exit__(self, *_problem):
+        self.moe.close()
+
+    def decode(self, layer, hidden, routing):
+        return self.moe.forward(layer, hidden, routing, "decode")
+
+    def prefill(self, layer, hidden, routing):
+        return self.moe.forward(layer, hidden, routing, "prefill")
+
+
+def random_step(seed, tokens=2):
+    """Return (hidden [T, H], Routing [T, K]) of one layer."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(tokens, LAYOUT.hidden, generator=generator)
+    ids = torch.stack([torch.randperm(EXPERTS, generator=generator) for _ in range(tokens)])
+    weights = torch.rand(tokens, TOP_K, generator=generator)
+    return hidden, Routing(ids[:, :TOP_K].to(torch.int32), weights)
+
+
+def route_to(*experts, tokens=1):
+    """Return (hidden, Routing) in which every token takes these experts."""
+    hidden = torch.linspace(-1, 1, LAYOUT.hidden).repeat(tokens, 1)
+    ids = torch.tensor([experts] * tokens, dtype=torch.int32)
+    return hidden, Routing(ids, torch.full(ids.shape, 0.25))
+
+
+def oracle(pool, layer, hidden, routing):
+    """Compute one layer straight from the pool, route by route."""
+    rows = torch.stack(
+        [
+            torch.stack(
+                [
+                    expert_row(pool.layout, pool.record(layer * EXPERTS + expert), hidden[token])
+                    for expert in experts
+                ]
+            )
+            for token, experts in enumerate(routing.ids.tolist())
+        ]
+    )
+    return merge_routes(rows, routing.weights)

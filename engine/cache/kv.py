@@ -23,8 +23,9 @@ class KvRows:
     """Where one forward's keys and values lie, for every layer; made once per forward.
 
     Attributes:
-        writes: per layer two tensors [T] (keys, values): token rows of the pool.
-        reads: per sequence, per layer two tensors [pages of the sequence]: page rows of the pool.
+        writes: per layer [T * 2]: token rows of the pool, each token's keys, then its values.
+        reads: per sequence, per layer [2 * pages of the sequence]: page rows of the pool, all the
+            keys, then all the values.
         lengths: tokens of each sequence, those of this forward included.
     """
 
@@ -70,6 +71,11 @@ class KvPool:
         self._view(num_pages)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of keys and values; that of the activations."""
+        return self._dtype
+
+    @property
     def num_pages(self) -> int:
         """Pages there are now."""
         return self._num_pages
@@ -86,29 +92,35 @@ class KvPool:
 
     def rows(self, batch: ForwardBatch) -> KvRows:
         """Return where this forward writes and reads, for all layers at once."""
-        per_page = self._blocks_per_page * PAGE_TOKENS
-        pages = batch.kv_slots.div(PAGE_TOKENS, rounding_mode="floor")
-        first = torch.add(batch.kv_slots, pages, alpha=per_page - PAGE_TOKENS)
-        writes = torch.add(first, self._blocks.unsqueeze(1), alpha=PAGE_TOKENS)
-        blocks = torch.add(self._blocks.view(-1, 1, 1), batch.page_tables, alpha=len(self._blocks))
+        per_page, num_layers = self._blocks_per_page, self._blocks_per_page // 2
+        slots = batch.kv_slots
+        pages = slots.div(PAGE_TOKENS, rounding_mode="floor")
+        first = torch.add(slots, pages, alpha=(per_page - 1) * PAGE_TOKENS)
+        blocks = self._blocks.view(num_layers, 1, 2)
+        writes = torch.add(first.unsqueeze(1), blocks, alpha=PAGE_TOKENS)  # [L, T, 2]
+        blocks = self._blocks.view(num_layers, 1, 2, 1)
+        tables = batch.page_tables.unsqueeze(1)
+        reads = torch.add(blocks, tables, alpha=per_page)  # [L, B, 2, P]
         lengths = batch.context_lens
-        reads = tuple(
-            blocks[:, row, : -(-length // PAGE_TOKENS)].unbind(0)
-            for row, length in enumerate(lengths)
+        return KvRows(
+            writes.view(num_layers, -1).unbind(0),
+            tuple(
+                reads[:, row, :, : -(-length // PAGE_TOKENS)].flatten(1).unbind(0)
+                for row, length in enumerate(lengths)
+            ),
+            lengths,
         )
-        return KvRows(writes.unbind(0), reads, lengths)
 
-    def write(self, rows: KvRows, layer_id: int, keys: Tensor, values: Tensor) -> None:
-        """Store this forward's tokens. Shapes: keys and values [T, Nkv * D]."""
-        put_rows(self._tokens, rows.writes[2 * layer_id], keys.to(self._dtype))
-        put_rows(self._tokens, rows.writes[2 * layer_id + 1], values.to(self._dtype))
+    def write(self, rows: KvRows, layer_id: int, keys_values: Tensor) -> None:
+        """Store this forward's tokens. Shapes: [T, 2 * Nkv, D], heads of keys, then of values."""
+        width = self._num_heads * self._head_dim
+        put_rows(self._tokens, rows.writes[layer_id], keys_values.reshape(-1, width))
 
     def read(self, rows: KvRows, layer_id: int, sequence: int) -> tuple[Tensor, Tensor]:
-        """Return all keys and values of one sequence in order: two copies [C, Nkv, D]."""
-        pages, length = rows.reads[sequence], rows.lengths[sequence]
-        shape = (-1, self._num_heads, self._head_dim)
-        keys = take_rows(self._pages, pages[2 * layer_id]).view(shape)
-        values = take_rows(self._pages, pages[2 * layer_id + 1]).view(shape)
+        """Return copies of all keys and values of one sequence in order: two of [C, Nkv, D]."""
+        taken = take_rows(self._pages, rows.reads[sequence][layer_id])
+        keys, values = taken.view(2, -1, self._num_heads, self._head_dim).unbind(0)
+        length = rows.lengths[sequence]
         return keys[:length], values[:length]
 
     def resize(self, num_pages: int, moves: Sequence[tuple[int, int]] = ()) -> None:

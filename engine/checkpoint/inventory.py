@@ -77,7 +77,7 @@ def take_inventory(tensors: Mapping[str, StoredTensor], model: str, wanted: Want
     """
     experts = _expert_tensors(tensors, wanted)
     dense, missing = _dense_tensors(tensors, wanted)
-    missing += _missing_experts(experts, tensors, wanted)
+    missing += _missing_experts(experts, wanted)
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise CorruptCheckpoint(f"{model} lacks the tensor {missing[0]}{more}.", _COMPLETE)
@@ -117,18 +117,16 @@ def _roles(wanted: Wanted) -> tuple[str, ...]:
     return (*PARTS, *(f"{part}_scale" for part in PARTS))
 
 
-def _missing_experts(
-    records: tuple[dict[str, str], ...], tensors: Mapping[str, StoredTensor], wanted: Wanted
-) -> list[str]:
+def _missing_experts(records: tuple[dict[str, str], ...], wanted: Wanted) -> list[str]:
     """Name what is missing as the checkpoint would name it, after the pattern of a sibling."""
     roles = _roles(wanted)
+    siblings = {role: next((r[role] for r in records if role in r), None) for role in roles}
     missing: list[str] = []
     for row, record in enumerate(records):
         layer, expert_id = divmod(row, wanted.num_experts)
         for role in roles:
             if role not in record:
-                sibling = next((other[role] for other in records if role in other), None)
-                missing.append(_name_like(sibling, wanted, layer, expert_id, role))
+                missing.append(_name_like(siblings[role], wanted, layer, expert_id, role))
     return missing
 
 

@@ -61,6 +61,7 @@ class Links:
         # Values of every encoding stay finite and normal: only the bytes 0..63 occur.
         self._host.tensor.random_(0, 64, generator=generator)
         self._target: Region = device.region(size, size)
+        self._target.tensor.zero_()  # a first touch costs page faults, which are no copies
         self._num_records = size // layout.record_bytes
         self._kernel = expert_kernel(layout, torch.device("cpu"))
         self._hidden = torch.ones(1, layout.hidden)

@@ -13,7 +13,7 @@ from engine.cache.kv import KvPool, KvRows
 from engine.forward import ForwardBatch
 from engine.layers.linear import Linear
 from engine.layers.rotary import Rotary
-from kernels.reference.dense import attention_decode, attention_prefill, norm_and_rotary
+from kernels.reference.dense import attention_decode, attention_prefill, norm_and_rotary_
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +81,21 @@ class Attention:
     def __call__(self, hidden: Tensor, inputs: AttentionInputs) -> Tensor:
         """Store this batch's keys and values, then attend. Shapes: [T, H] -> [T, H]."""
         num_tokens, num_heads, head_dim = hidden.shape[0], self._num_heads, self._head_dim
-        qkv = self._qkv(hidden)
-        width = self._qk_heads * head_dim
-        heads = qkv[:, :width].view(num_tokens, self._qk_heads, head_dim)
-        heads = norm_and_rotary(heads, self._norms, self._eps, inputs.cos, inputs.sin)
-        queries, keys = heads[:, :num_heads], heads[:, num_heads:].reshape(num_tokens, -1)
-        self._kv.write(inputs.rows, self._layer_id, keys, qkv[:, width:])
-        attended = (
-            self._prefill(queries, inputs) if inputs.is_prefill else self._decode(queries, inputs)
-        )
-        return self._o(attended.reshape(num_tokens, num_heads * head_dim))
+        qkv = self._qkv(hidden).view(num_tokens, -1, head_dim)
+        norm_and_rotary_(qkv[:, : self._qk_heads], self._norms, self._eps, inputs.cos, inputs.sin)
+        self._kv.write(inputs.rows, self._layer_id, qkv[:, num_heads:])
+        queries = qkv[:, :num_heads]
+        attended = (self._prefill if inputs.is_prefill else self._decode)(queries, inputs)
+        return self._o(attended.view(num_tokens, num_heads * head_dim))
 
     def _prefill(self, queries: Tensor, inputs: AttentionInputs) -> Tensor:
         keys, values = self._kv.read(inputs.rows, self._layer_id, 0)
-        return attention_prefill(
-            queries, keys.to(queries.dtype), values.to(queries.dtype), self._scale
-        )
+        return attention_prefill(queries, keys, values, self._scale)
 
     def _decode(self, queries: Tensor, inputs: AttentionInputs) -> Tensor:
         """Attend row by row: a row's result does not depend on who shares the batch."""
         out = []
         for row, query in enumerate(queries.unbind(0)):
             keys, values = self._kv.read(inputs.rows, self._layer_id, row)
-            dtype = query.dtype
-            out.append(attention_decode(query, keys.to(dtype), values.to(dtype), self._scale))
+            out.append(attention_decode(query, keys, values, self._scale))
         return out[0] if len(out) == 1 else torch.stack(out)

@@ -26,8 +26,8 @@ def locate_model(
     """Return the FTW folder that `name` means.
 
     "builtin" (or its source folder) is the model that ships with the program, converted into the
-    data root if it is not there yet (stages "convert" and "verify"); a bare name is a folder under the data root's
-    models; everything else is a path.
+    data root if it is not there yet (stages "convert" and "verify"); a bare name is a folder under
+    the data root's models; everything else is a path.
     Raises: FileAccess if there is no such folder; what a conversion raises.
     """
     source = resources_dir() / "models" / BUILTIN_FOLDER

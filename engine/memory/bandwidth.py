@@ -3,6 +3,7 @@
 Only holds and judges numbers; measuring is the profile job. No torch.
 """
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -113,7 +114,8 @@ def write_profile(path: Path, profile: BandwidthProfile) -> None:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=1))
         os.replace(temporary, path)
     except OSError as problem:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise FileAccess(f"The profile {path} cannot be written: {problem.strerror}.") from problem
 
 

@@ -119,7 +119,12 @@ def weight_map(spec: ModelSpec) -> WeightMap:
 
 
 def build(spec: ModelSpec, weight: Callable[[str], Tensor], parts: Parts) -> "Qwen3Moe":
-    """Build the model; `weight(name)` gives the dense tensor, dequantised, float32."""
+    """Build the model; `weight(name)` gives the dense tensor, dequantised, float32.
+
+    Raises: ValueError if the KV pool is of another dtype than the activations.
+    """
+    if parts.kv.dtype != parts.dtype:
+        raise ValueError(f"KV of {parts.kv.dtype} beside activations of {parts.dtype}")
 
     def get(name: str) -> Tensor:
         return weight(name).to(device=parts.device, dtype=parts.dtype)

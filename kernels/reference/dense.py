@@ -72,13 +72,15 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x * cos, swapped, sin)
 
 
-def norm_and_rotary(x: Tensor, weight: Tensor, eps: float, cos: Tensor, sin: Tensor) -> Tensor:
-    """RMS-norm each head with its own weight, then rotate it.
+def norm_and_rotary_(x: Tensor, weight: Tensor, eps: float, cos: Tensor, sin: Tensor) -> None:
+    """RMS-norm each head with its own weight, then rotate it; in place.
 
-    Shapes: x [T, N, D], weight [N, D] (heads of q, then of k), tables [T, 1, D] -> [T, N, D].
+    Shapes: x [T, N, D] (a view may be strided), weight [N, D] (heads of q, then of k), tables
+    [T, 1, D].
     """
-    normed = F.rms_norm(x, (x.shape[-1],), None, eps)
-    return rotary(normed.mul_(weight), cos, sin)
+    normed = F.rms_norm(x, (x.shape[-1],), None, eps).mul_(weight)
+    swapped = normed.roll(normed.shape[-1] // 2, -1)
+    torch.addcmul(normed.mul_(cos), swapped, sin, out=x)
 
 
 def put_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:

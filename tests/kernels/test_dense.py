@@ -9,7 +9,7 @@ from torch import Tensor
 from kernels.reference.dense import (
     attention_decode,
     attention_prefill,
-    norm_and_rotary,
+    norm_and_rotary_,
     put_rows,
     rms_norm,
     rotary,
@@ -57,17 +57,17 @@ def test_rotary_when_written_as_complex_numbers_then_equal() -> None:
 
 
 def test_norm_and_rotary_when_heads_have_own_weights_then_as_one_by_one() -> None:
-    """q and k share one call, each head with its weight; the input stays as it was."""
-    x, weight = seeded(4, 3, 8), seeded(3, 8, seed=1)
+    """q and k share one call, each head with its weight; what lies beside them stays."""
+    whole, weight = seeded(4, 5, 8), seeded(3, 8, seed=1)
+    before = whole.clone()
     cos, sin = rotary_tables(
         torch.arange(4), rotary_frequencies(8, 1e4, torch.device("cpu")), torch.float32
     )
-    before = x.clone()
-    got = norm_and_rotary(x, weight, 1e-6, cos, sin)
+    norm_and_rotary_(whole[:, :3], weight, 1e-6, cos, sin)
     for head in range(3):
-        normed = rms_norm(x[:, head], weight[head], 1e-6).unsqueeze(1)
-        torch.testing.assert_close(got[:, head : head + 1], rotary(normed, cos, sin))
-    assert torch.equal(x, before)
+        normed = rms_norm(before[:, head], weight[head], 1e-6).unsqueeze(1)
+        torch.testing.assert_close(whole[:, head : head + 1], rotary(normed, cos, sin))
+    assert torch.equal(whole[:, 3:], before[:, 3:])
 
 
 def test_silu_multiply_when_called_then_gate_is_the_first_half() -> None:

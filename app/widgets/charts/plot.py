@@ -18,6 +18,7 @@ from app.widgets.charts.series import Curve, greatest, nice_ticks, spread
 from app.wording import again
 
 _LABEL_ROOM = 0.24  # of the width, right of the last point
+_HEAD = 1.12  # of the height: room for the word over the working point
 _KEEP = 1.35  # axis may be this much taller than needed before it shrinks
 
 
@@ -35,6 +36,20 @@ class _SizeAxis(pg.AxisItem):  # type: ignore[misc]
         return [amounts.memory(2.0**v).replace(".0 ", " ") for v in values]
 
 
+class _RateAxis(pg.AxisItem):  # type: ignore[misc]
+    """Round figures from 0, three or four of them; more when zoomed in."""
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        """Round steps in view."""
+        step = nice_ticks(high - low)[1]
+        first = math.ceil(low / step - 1e-9)
+        return [(step, [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)])]
+
+    def tickStrings(self, values: Sequence[float], _scale: float, _spacing: float) -> list[str]:
+        """Plain figures."""
+        return [f"{value:g}" for value in values]
+
+
 class Plot(QWidget):
     """Curves with points, end words and the band of the working point."""
 
@@ -44,7 +59,9 @@ class Plot(QWidget):
         self._point: tuple[float, str] | None = None
         self._labels: list[tuple[pg.TextItem, float, float]] = []
         self._extent = (0.0, 1.0, 1.0)
-        self._view = pg.PlotWidget(parent=self, axisItems={"bottom": _SizeAxis("bottom")})
+        self._view = pg.PlotWidget(
+            parent=self, axisItems={"bottom": _SizeAxis("bottom"), "left": _RateAxis("left")}
+        )
         self._view.setMenuEnabled(False)
         self._view.hideButtons()
         self._view.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -111,8 +128,9 @@ class Plot(QWidget):
     def _show_all(self) -> None:
         low, high, top = self._extent
         view = self._view.getPlotItem().getViewBox()
-        view.setLimits(xMin=low, xMax=high, yMin=0, yMax=top, minXRange=1.0, minYRange=top / 50)
-        view.setRange(xRange=(low, high), yRange=(0, top), padding=0)
+        roof = top * _HEAD
+        view.setLimits(xMin=low, xMax=high, yMin=0, yMax=roof, minXRange=1.0, minYRange=top / 50)
+        view.setRange(xRange=(low, high), yRange=(0, roof), padding=0)
 
     def _draw_band(self, point: tuple[float, str]) -> None:
         at = math.log2(max(1.0, point[0]))
@@ -123,7 +141,7 @@ class Plot(QWidget):
             line.setPen(pg.mkPen(None))
         self._view.addItem(item)
         word = self._text(again(point[1]), "accentText", (0.5, 0.0))
-        word.setPos(at, self._extent[2])
+        word.setPos(at, self._extent[2] * _HEAD)
 
     def _draw_curve(self, curve: Curve) -> None:
         xs = [math.log2(x) for x, _ in curve.points]

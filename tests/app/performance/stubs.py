@@ -65,6 +65,7 @@ class StubClient(QObject):
         self.model = None
         self.state = m.EngineState.IDLE
         self.is_running = True
+        self.devices = ()
         self.resizes = []
         self.policies = []
 

@@ -1,11 +1,11 @@
 """The engine client against the fake engine: order, ends, accidents."""
 
 import pytest
-from tests.app.conftest import Recorder
 
 from app.services.engine_process import ProcessLimits
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
+from tests.support.app_engine import Recorder
 
 HELLO = (m.ChatMessage(role="user", parts=(m.Part(text="hello"),)),)
 FAST = ProcessLimits(first_output_s=10, silence_s=0.6, eof_after_s=0.15, kill_after_s=0.4)

@@ -3,13 +3,13 @@
 import sys
 
 import pytest
-from tests.app.conftest import Recorder
 
 from app.services.engine_process import EngineProcess, ProcessLimits
 from app.services.engine_program import EngineProgram, find_program
 from app.services.outcome import RestartLimit, crash_sentence, exit_sentence
 from engine.protocol import messages as m
 from engine.protocol.places import data_root
+from tests.support.app_engine import Recorder
 
 FAST = ProcessLimits(first_output_s=10, silence_s=0.6, eof_after_s=0.15, kill_after_s=0.4)
 HELLO = m.encode(m.Hello())

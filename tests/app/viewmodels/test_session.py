@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.app.conftest import Recorder, fake_program
 
 from app.services.engine_client import EngineClient
 from app.services.engine_process import EngineProcess, ProcessLimits
@@ -14,6 +13,7 @@ from app.services.settings import SettingsStore
 from app.viewmodels.session import SessionViewModel
 from engine.protocol import messages as m
 from engine.protocol.places import data_root
+from tests.support.app_engine import Recorder, fake_program
 
 FAST = ProcessLimits(first_output_s=10, silence_s=0.6, eof_after_s=0.2, kill_after_s=0.5)
 HELLO = (m.ChatMessage(role="user", parts=(m.Part(text="hello"),)),)

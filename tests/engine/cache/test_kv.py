@@ -39,7 +39,8 @@ def values_of(name: int, layer: int, start: int, end: int) -> tuple[torch.Tensor
 def fill(pool: KvPool, name: int, table: list[int], start: int, end: int) -> None:
     rows = pool.rows(batch_of(table, start, end))
     for layer in range(LAYERS):
-        pool.write(rows, layer, *values_of(name, layer, start, end))
+        both = torch.cat(values_of(name, layer, start, end), dim=1)
+        pool.write(rows, layer, both.view(end - start, 2 * HEADS, SIZE))
 
 
 def check(pool: KvPool, name: int, table: list[int], length: int) -> None:

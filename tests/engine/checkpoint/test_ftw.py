@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.checkpoint.dtypes import DTYPES, dtype_name
 from engine.checkpoint.ftw import FtwReader
-from engine.checkpoint.index import Bank, Index, LayoutFacts, Source, encode_index
+from engine.checkpoint.index import Bank, Index, LayoutFacts, Source
 from engine.checkpoint.verify import verify_folder
 from engine.checkpoint.writer import FtwWriter, Written
 from engine.protocol.errors import (
@@ -372,32 +372,3 @@ def test_pool_when_buffer_has_another_shape_then_value_error(model: Path) -> Non
     reader = FtwReader(model)
     with pytest.raises(ValueError, match="pool"):
         reader.read_pool(torch.empty(3, 3, dtype=torch.uint8), lambda *_: None, lambda: False)
-
-
-def test_index_when_encoded_then_checksum_covers_all_of_it() -> None:
-    """Two indexes that differ anywhere have different checksums."""
-    bank = Bank(
-        file=0,
-        offset=0,
-        layer_ids=(0,),
-        num_experts=1,
-        layout=LayoutFacts.of(SMALL),
-        record_xxh3=("0" * 16,),
-    )
-    made = [
-        encode_index(
-            Index(
-                name=name,
-                model_type="m",
-                quant="bf16",
-                total_bytes=0,
-                source=Source(name="", fingerprint=""),
-                config={},
-                files=(),
-                bank=bank,
-                tensors=(),
-            )
-        )
-        for name in ("a", "b")
-    ]
-    assert json.loads(made[0])["index_xxh3"] != json.loads(made[1])["index_xxh3"]

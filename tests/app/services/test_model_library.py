@@ -1,0 +1,191 @@
+"""The library: odd files, lost folders, outside conversions, deletion."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from app.services.model_library import ModelLibrary
+from app.services.model_scan import MAX_ENTRIES, read_ftw, scan
+
+INDEX = {
+    "format": "freetoken",
+    "major": 2,
+    "minor": 0,
+    "name": "Tiny",
+    "model_type": "qwen3_moe",
+    "quant": "fp8_block",
+    "total_bytes": 31_000_000,
+    "source": {"name": "tiny-src", "fingerprint": "x"},
+    "config": {
+        "num_hidden_layers": 8,
+        "num_experts": 32,
+        "num_experts_per_tok": 4,
+        "hidden_size": 256,
+        "max_position_embeddings": 4096,
+        "surprise": [1, 2],
+    },
+    "bank": {
+        "file": 0,
+        "offset": 0,
+        "layer_ids": [0, 1, 2, 3, 4, 5, 6, 7],
+        "num_experts": 32,
+        "layout": {"id": "units16", "record_bytes": 110_592},
+        "record_xxh3": [],
+    },
+}
+
+
+def put(folder, **changes):
+    folder.mkdir(parents=True)
+    (folder / "model.ftw").write_text(json.dumps(INDEX | changes), "utf-8")
+    (folder / "experts.bin").write_bytes(b"x" * 1000)
+    return folder
+
+
+@pytest.fixture
+def library(qtbot, tmp_path):
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    lib = ModelLibrary(tmp_path / "models", sources, tmp_path / "share")
+    yield lib
+    lib.close()
+
+
+def look(qtbot, library):
+    with qtbot.waitSignal(library.changed):
+        library.refresh()
+    return [entry.name for entry in library.entries()]
+
+
+def test_read_ftw_then_facts_of_index_and_config(tmp_path):
+    """Everything the pages need comes from one small file."""
+    entry = read_ftw(put(tmp_path / "tiny"), {"tiny-src"})
+    assert (entry.name, entry.quant, entry.model_type) == ("Tiny", "fp8_block", "qwen3_moe")
+    assert entry.pool_bytes == 8 * 32 * 110_592
+    assert entry.ram_bytes == entry.total_bytes == 31_000_000
+    assert (entry.num_layers, entry.num_experts, entry.top_k) == (8, 32, 4)
+    assert entry.context_tokens == 4096
+    assert entry.is_builtin
+
+
+def test_scan_when_folder_is_odd_then_rest_is_listed(tmp_path):
+    """D-20: a git repository, a text file, null metadata, damage: skipped with a note each."""
+    models = tmp_path / "models"
+    put(models / "good")
+    (models / "repo" / ".git").mkdir(parents=True)
+    (models / "notes.txt").write_text("hello")
+    put(models / "foreign", format="other")
+    put(models / "future", major=3)
+    put(models / "null", name=None)
+    (models / "cut").mkdir()
+    (models / "cut" / "model.ftw").write_bytes(b'{"format": "freeto')
+    (models / "bytes").mkdir()
+    (models / "bytes" / "model.ftw").write_bytes(b"\xff\xfe\x00")
+    (models / ".half.converting").mkdir()
+    found = scan((models,), ())
+    assert [e.path.name for e in found.entries] == ["good"]
+    skipped = {note.path.name: note.reason for note in found.notes}
+    assert set(skipped) == {"repo", "notes.txt", "foreign", "future", "null", "cut", "bytes"}
+    assert "version 3" in skipped["future"]
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32" or (hasattr(os, "geteuid") and os.geteuid() == 0),
+    reason="needs a user whose reading can be forbidden",
+)
+def test_scan_when_unreadable_then_noted(tmp_path):
+    """D-20: rights are a note, too."""
+    folder = put(tmp_path / "models" / "locked")
+    (folder / "model.ftw").chmod(0)
+    assert len(scan((tmp_path / "models",), ()).notes) == 1
+
+
+def test_scan_when_huge_folder_then_bounded(tmp_path):
+    """D-21: a wrong choice of folder is looked at only so far, and said so."""
+    for number in range(MAX_ENTRIES + 50):
+        (tmp_path / f"f{number}").touch()
+    found = scan((tmp_path,), ())
+    assert len(found.notes) <= MAX_ENTRIES + 1
+    assert any("Only the first" in note.reason for note in found.notes)
+
+
+def test_refresh_when_converted_elsewhere_then_listed(qtbot, library, tmp_path):
+    """C-07, D-19: what the command line made is there after Refresh, and again after deletion."""
+    assert look(qtbot, library) == []
+    put(tmp_path / "models" / "cli")
+    assert look(qtbot, library) == ["Tiny"]
+
+
+def test_chosen_folder_when_offline_then_missing_and_back(qtbot, library, tmp_path):
+    """D-17: a share that is away is a banner; nothing is written elsewhere, the list returns."""
+    share = tmp_path / "share"
+    put(share / "big", name="Big")
+    put(tmp_path / "models" / "tiny")
+    assert look(qtbot, library) == ["Big", "Tiny"]
+    share.rename(tmp_path / "away")
+    assert look(qtbot, library) == ["Tiny"]
+    assert library.missing == (share,)
+    with pytest.raises(OSError, match="not there"):
+        library.target_for("new")
+    assert not share.exists()
+    (tmp_path / "away").rename(share)
+    assert look(qtbot, library) == ["Big", "Tiny"]
+    assert library.missing == ()
+
+
+def test_own_folder_when_absent_then_no_banner(qtbot, library):
+    """The app's own folder is made when needed; its absence is no fault."""
+    library.set_extra(None)
+    assert look(qtbot, library) == []
+    assert library.missing == ()
+    assert library.target_for("x").parent.is_dir()
+
+
+def test_builtin_source_then_listed_until_converted(qtbot, library, tmp_path):
+    """The model that came with the app is offered, and hidden once it can be loaded."""
+    source = tmp_path / "sources" / "tiny-src"
+    source.mkdir()
+    (source / "config.json").write_text(
+        json.dumps({"model_type": "qwen3_moe", "quantization_config": {"quant_method": "fp8"}})
+    )
+    (source / "a.safetensors").write_bytes(b"x" * 10)
+    (tmp_path / "sources" / "README.txt").write_text("no model")
+    look(qtbot, library)
+    (entry,) = library.entries()
+    assert (entry.kind, entry.total_bytes, entry.quant) == ("builtin_source", 10, "fp8")
+    put(tmp_path / "models" / "tiny-src", name="tiny-src")
+    look(qtbot, library)
+    assert [e.kind for e in library.entries()] == ["ftw"]
+
+
+def test_delete_then_gone_from_list_and_disk(qtbot, library, tmp_path):
+    """Freed bytes are told; the folder leaves the list at once."""
+    folder = put(tmp_path / "models" / "tiny")
+    look(qtbot, library)
+    with qtbot.waitSignal(library.changed):
+        freed = library.delete(folder)
+    assert freed > 1000
+    assert library.entries() == ()
+    qtbot.waitUntil(lambda: list((tmp_path / "models").iterdir()) == [])
+
+
+def test_delete_when_not_ours_then_refused(library, tmp_path):
+    """Only FTW folders directly inside a models folder can be deleted."""
+    outside = put(tmp_path / "elsewhere" / "tiny")
+    with pytest.raises(ValueError, match="models folder"):
+        library.delete(outside)
+    plain = tmp_path / "models" / "photos"
+    plain.mkdir(parents=True)
+    with pytest.raises(OSError, match=r"model\.ftw"):
+        library.delete(plain)
+    assert outside.exists()
+    assert plain.exists()
+
+
+def test_target_for_when_taken_then_next_name(library, tmp_path):
+    """An existing folder is never written into."""
+    library.set_extra(None)
+    put(tmp_path / "models" / "tiny")
+    assert library.target_for("tiny").name == "tiny-2"

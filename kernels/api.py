@@ -3,7 +3,7 @@
 Called by `engine.moe` and `engine.layers`; knows no model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 import torch
@@ -13,18 +13,27 @@ from kernels.registry import choose
 
 
 class ExpertKernel(Protocol):
-    """One expert at a time: load its record, then compute rows. One object per thread."""
+    """Some experts at a time: load their records, then compute rows. One object per thread."""
 
-    def load(self, record: torch.Tensor) -> None:
-        """Take a record, uint8 [record_bytes], on the kernel's device."""
+    @property
+    def capacity(self) -> int:
+        """Records that one `load` takes."""
         ...
 
-    def row(self, x: torch.Tensor) -> torch.Tensor:
-        """Decode: one token, x [H] -> [H] float32; bits depend on record and x alone."""
+    def load(self, records: Sequence[torch.Tensor]) -> None:
+        """Take 1 to `capacity` records, each uint8 [record_bytes], on the kernel's device."""
+        ...
+
+    def row(self, x: torch.Tensor, place: int = 0) -> torch.Tensor:
+        """Decode: x [H] -> [H] float32 of record `place`; bits depend on record and x alone."""
+        ...
+
+    def each(self, x: torch.Tensor) -> torch.Tensor:
+        """Decode: x [H] -> [B, H] float32, one row per loaded record, the same bits as `row`."""
         ...
 
     def rows(self, x: torch.Tensor) -> torch.Tensor:
-        """Prefill: the expert's tokens, x [R, H] -> [R, H] float32."""
+        """Prefill: the first record's tokens, x [R, H] -> [R, H] float32; `load` anew after it."""
         ...
 
 

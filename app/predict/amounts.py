@@ -68,7 +68,10 @@ def share(value: float) -> str:
 
 
 def tokens(count: int) -> str:
-    """Return a token count as "640", "18.4K" or "226K"."""
+    """Return a token count as "640", "18.4K", "226K" or "1M"."""
+    million = 1 << 20
+    if count >= million:
+        return f"{count / million:.1f}M".replace(".0M", "M")
     return figures.tokens(count)
 
 

@@ -144,7 +144,7 @@ def notice_text(notice: StoreNotice) -> str:
     return sentences[notice.code]
 
 
-def rates_along(points: Sequence[tuple[float, int]], most: int = 48) -> tuple[float, ...]:
+def rates_along(points: Sequence[tuple[float, int]], most: int = 32) -> tuple[float, ...]:
     """Return the speed along a reply, tokens/s, from moments and token sums; () if too short."""
     if len(points) < 4 or points[-1][0] <= points[0][0]:
         return ()

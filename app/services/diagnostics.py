@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 
@@ -52,6 +53,8 @@ class Diagnostics:
         self._handlers = handlers
         for handler in handlers:
             self._log.addHandler(handler)
+        self._had_faulthandler = faulthandler.is_enabled()
+        self._faults: BinaryIO | None = None
         try:
             self._faults = (folder / "app-faults.log").open("ab")
             faulthandler.enable(self._faults)
@@ -67,6 +70,10 @@ class Diagnostics:
         qInstallMessageHandler(None)
         sys.excepthook, threading.excepthook = self._hooks
         faulthandler.disable()
+        if self._had_faulthandler:
+            faulthandler.enable()
+        if self._faults is not None:
+            self._faults.close()
         for handler in self._handlers:
             self._log.removeHandler(handler)
             handler.close()

@@ -20,7 +20,7 @@ def display_problem(environment: Environment) -> str:
     if not environment.has_display:
         return tr(
             "No display was found: neither WAYLAND_DISPLAY nor DISPLAY is set. "
-            "For a conversation in the terminal run: python -m engine.cli.chat"
+            "For a conversation in the terminal run: python -m engine.cli"
         )
     if environment.needs_x11:
         return _x11_problem(Path(PySide6.__file__).parent / "Qt" / "plugins" / "platforms")

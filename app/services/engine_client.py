@@ -69,6 +69,7 @@ class EngineClient(QObject):
         self._model: m.ModelInfo | None = None
         self._last_status: m.Status | None = None
         self._devices: tuple[m.DeviceInfo, ...] = ()
+        self._version = ""
         process.started.connect(self.running_changed)
         process.lines.connect(self._on_lines)
         process.stopped.connect(self._on_stopped)
@@ -132,6 +133,11 @@ class EngineClient(QObject):
     def devices(self) -> tuple[m.DeviceInfo, ...]:
         """Devices that the engine offers; known after `ready`."""
         return self._devices
+
+    @property
+    def version(self) -> str:
+        """Version of the engine; known after `ready`."""
+        return self._version
 
     @property
     def open_ids(self) -> tuple[str, ...]:
@@ -305,6 +311,7 @@ class EngineClient(QObject):
             return
         self._is_ready = True
         self._devices = event.devices
+        self._version = event.engine_version
         self.ready.emit(event)
         waiting, self._waiting = self._waiting, []
         for command in waiting:

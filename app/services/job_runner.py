@@ -254,6 +254,7 @@ class _Child(QObject):
         self.meter = SpeedMeter(time.monotonic)
         self._out, self._err, self._tail = LineFramer(), LineFramer(), LogTail()
         self._end: m.JobDone | m.Error | None = None
+        self._is_cancelled = False
         self._process = QProcess(self)
         self._process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
         text = msgspec.json.encode(spec).decode()
@@ -264,11 +265,20 @@ class _Child(QObject):
         self._process.errorOccurred.connect(self._on_error)
 
     def start(self) -> None:
-        """Start the process; stdin stays open until a cancel."""
-        self._process.start()
+        """Start the process soon, so that the caller knows the id before it hears of an end."""
+        QTimer.singleShot(0, self, self._begin)
+
+    def _begin(self) -> None:
+        if self._is_cancelled:
+            self.ended.emit(
+                self.job_id, m.Error(code=ErrorCode.CANCELLED, message=tr("Cancelled."))
+            )
+        else:
+            self._process.start()  # stdin stays open until a cancel
 
     def cancel(self, kill_after_ms: int) -> None:
         """End of stdin now, kill if that is not enough."""
+        self._is_cancelled = True
         self._process.closeWriteChannel()
         QTimer.singleShot(kill_after_ms, self, self._process.kill)
 

@@ -139,7 +139,8 @@ def child_sink(
     """Return what takes a child's stderr lines: into the ring and, as they are, into the file."""
 
     def take(text: str) -> None:
-        ring.append(source, level_of(text), _readable(text))
+        shown = _readable(text)
+        ring.append(source, level_of(shown), shown)
         if file is not None:
             file.handle(logging.makeLogRecord({"name": source, "levelname": "-", "msg": text}))
 

@@ -30,6 +30,7 @@ __all__ = [
     "SettingField",
     "Settings",
     "SettingsStore",
+    "chosen_folder",
     "fields",
     "read_environment",
 ]
@@ -64,6 +65,11 @@ def read_environment(home: str = "") -> Environment:
         has_display=bool(platform or x11 or wayland),
         needs_x11=platform == "xcb" or bool(x11 and not platform and not wayland),
     )
+
+
+def chosen_folder(settings: Settings) -> Path | None:
+    """Return the models folder that the person chose, None = only the app's own."""
+    return Path(settings.models_folder) if settings.models_folder else None
 
 
 class SettingsStore(QObject):

@@ -20,8 +20,10 @@ from app.viewmodels.session_words import (
     ModelChoice,
     Problem,
     choice_of,
+    engine_facts,
     lost_engine,
     refused_load,
+    session_sentence,
     silent_engine,
     state_of,
 )
@@ -168,6 +170,11 @@ class SessionViewModel(QObject):
         return self._now.context_capacity
 
     @property
+    def coming(self) -> Path | None:
+        """Folder of the model that is being loaded, or waits for the engine; None = none."""
+        return self._loader.target if self._client.model is None else None
+
+    @property
     def can_stop(self) -> bool:
         """Whether there is something to stop."""
         return self._now.can_stop
@@ -204,6 +211,15 @@ class SessionViewModel(QObject):
         running = next((job for job in self._jobs.jobs() if job.phase == "running"), None)
         return running.share if running else None
 
+    @property
+    def sentence(self) -> str:
+        """State and model in one line, for the tray."""
+        return session_sentence(self._now.state, self._now.detail, self._now.model_name)
+
+    def engine_facts(self) -> tuple[tuple[str, str], ...]:
+        """Return names and values for About: version, program, kernels."""
+        return engine_facts(self._client)
+
     # --- intents
 
     def start(self) -> None:
@@ -213,7 +229,7 @@ class SessionViewModel(QObject):
         self._library.refresh()
         self._update()
 
-    def load(self, path: str) -> None:
+    def load(self, path: str | Path) -> None:
         """Load a model; one that came with the app is prepared first. Starts the engine."""
         self._trouble = None
         self._loader.load(Path(path))

@@ -7,7 +7,7 @@ from app.services.engine_client import EngineClient
 from app.services.job_state import JobState
 from app.services.model_library import ModelEntry
 from app.services.outcome import ProcessOutcome
-from app.wording import tr
+from app.wording import again, tr
 from engine.protocol import messages as m
 from engine.protocol.errors import EngineError, ErrorCode
 
@@ -81,6 +81,36 @@ def choice_of(entry: ModelEntry) -> ModelChoice:
     if entry.kind == "builtin_source":
         facts.append(tr("prepared when first loaded"))
     return ModelChoice(str(entry.path), entry.name, " · ".join(facts))
+
+
+STATE_WORDS: dict[m.EngineState, str] = {
+    m.EngineState.IDLE: tr("No model"),
+    m.EngineState.LOADING: tr("Loading"),
+    m.EngineState.READY: tr("Ready"),
+    m.EngineState.GENERATING: tr("Generating"),
+    m.EngineState.MOVING: tr("Moving memory"),
+    m.EngineState.STOPPING: tr("Stopping"),
+}
+
+
+def session_sentence(state: m.EngineState, detail: str, model: str) -> str:
+    """Return state and model in one line."""
+    words = detail or again(STATE_WORDS[state])
+    return f"{model} · {words}" if model else words
+
+
+def engine_facts(client: EngineClient) -> tuple[tuple[str, str], ...]:
+    """Return what About says of the engine: names and values."""
+    facts: list[tuple[str, str]] = []
+    if client.version:
+        facts.append((tr("Engine"), client.version))
+    facts.append((tr("Engine program"), client.process.program.path))
+    for device in client.devices:
+        facts.append((tr("Device"), f"{device.name} · {device.title}"))
+    status = client.last_status
+    for op, choice in sorted((status.kernels if status else {}).items()):
+        facts.append((tr("Kernel for {op}", op=op), choice))
+    return tuple(facts)
 
 
 def lost_engine(outcome: ProcessOutcome, too_often: bool) -> Problem:

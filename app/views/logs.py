@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QFileDialog, QStackedLayout, QWidget
 
-from app.theme import follow
+from app.theme import SIZE, follow, px
 from app.viewmodels.logs import LEVELS, SOURCES, LogModel, LogsViewModel
 from app.widgets.buttons import Button, Segmented, Toggle
 from app.widgets.cards import Card, EmptyState, page_head
@@ -46,7 +46,7 @@ class LogsView(QWidget):
         self._faces.addWidget(self._nothing)
         inside = vbox((holder(self._faces), 1), pad=(6, 6, 4, 6))
         head = hbox(self.sources, self.levels, (self.search, 1), "flex", gap=8)
-        for part in (Label(tr("Follow"), "meta", "text2"), self.follow, self.copy, self.folder):
+        for part in (Label(tr("Follow"), "meta", "text2"), self.follow):
             head.put(part)
         note = tr("Keys, mail addresses and user names are removed from reports.")
         foot = hbox(
@@ -56,7 +56,7 @@ class LogsView(QWidget):
             Label(note, "meta", "text3"),
             gap=6,
         )
-        title = page_head(tr("Logs"), self.save)
+        title = page_head(tr("Logs"), self.copy, self.folder, self.save)
         self.setLayout(vbox(title, head, (Card(inside), 1), foot, gap=10, pad=(20, 12, 20, 14)))
 
     def _connect(self) -> None:
@@ -69,8 +69,9 @@ class LogsView(QWidget):
         self.folder.clicked.connect(self._open_folder)
         self.save.clicked.connect(self._save)
         vm.changed.connect(self.retheme)
-        vm.model.rowsInserted.connect(self._scroll)
-        vm.model.modelReset.connect(self._scroll)
+        bar = self.list.verticalScrollBar()
+        bar.rangeChanged.connect(self._scroll)  # new lines, or another height
+        bar.actionTriggered.connect(self._scrolled)
 
     def shortcut(self, name: str) -> bool:
         """Ctrl+K searches here."""
@@ -100,6 +101,12 @@ class LogsView(QWidget):
     def _scroll(self) -> None:
         if self._vm.follow:
             self.list.scrollToBottom()
+
+    def _scrolled(self) -> None:
+        """Who scrolls up wants to read: new lines wait."""
+        bar = self.list.verticalScrollBar()
+        if bar.sliderPosition() < bar.maximum() - px(SIZE["logRow"]):
+            self.follow.setChecked(False)
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self._vm.text(self.list.chosen()))

@@ -55,14 +55,14 @@ class MainWindow(QWidget):
 
     def __init__(self, session: SessionViewModel, pages: Mapping[str, QWidget]) -> None:
         super().__init__()
-        self._session, self._pages = session, dict(pages)
+        self._session, self.pages = session, dict(pages)
         self._folded_by_hand = False
         self.setObjectName("canvas")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.rail = Rail([(name, text) for name, text in PAGES if name in self._pages])
+        self.rail = Rail([(name, text) for name, text in PAGES if name in self.pages])
         self.strip = Strip()
         self.stack = QStackedWidget()
-        for page in self._pages.values():
+        for page in self.pages.values():
             self.stack.addWidget(page)
         self.problem = _ProblemBand()
         body = holder(vbox(self.strip, self.problem, (self.stack, 1), gap=0))
@@ -74,7 +74,9 @@ class MainWindow(QWidget):
         follow(self.retheme)
         self._show_models_list()
         self._show_meters()
-        self.show_page(next(iter(self._pages)))
+        first = next(iter(self.pages))
+        self.show_page(first)
+        self.rail.items[first].setFocus()  # never on the fold button, which may be hidden
 
     def _connect(self) -> None:
         self.rail.chosen.connect(self.show_page)
@@ -98,14 +100,15 @@ class MainWindow(QWidget):
     @property
     def page(self) -> str:
         """Name of the page in front."""
-        return next(n for n, page in self._pages.items() if page is self.stack.currentWidget())
+        return next(n for n, page in self.pages.items() if page is self.stack.currentWidget())
 
     def show_page(self, name: str) -> None:
         """Bring a page to the front; an unknown name changes nothing."""
-        if name not in self._pages:
+        if name not in self.pages:
             return
-        self.stack.setCurrentWidget(self._pages[name])
+        self.stack.setCurrentWidget(self.pages[name])
         self.rail.set_page(name)
+        self._show_problem()
         self.page_changed.emit(name)
 
     def set_meter(self, reading: Reading) -> None:
@@ -124,7 +127,7 @@ class MainWindow(QWidget):
 
     def set_badge(self, page: str, badge: str) -> None:
         """Show a short figure beside a page in the rail."""
-        if page in self._pages:
+        if page in self.pages:
             self.rail.set_badge(page, badge)
 
     def toast(
@@ -195,7 +198,13 @@ class MainWindow(QWidget):
             strip.pill.set_state("error", tr("Not responding") if silent else "")
         else:
             strip.pill.set_state(_PILLS[session.state], session.state_detail, session.share)
-        self.problem.show_problem(trouble)
+        self._show_problem()
+
+    def _show_problem(self) -> None:
+        """Below the strip, unless the page in front has a card of its own for it."""
+        trouble = self._session.trouble
+        has_card = self.page == "chat" and trouble is not None and trouble.kind == "stopped"
+        self.problem.show_problem(None if has_card else trouble)
 
     def _show_models_list(self) -> None:
         session = self._session
@@ -235,7 +244,7 @@ class MainWindow(QWidget):
             return
         if shortcut.page:
             self.show_page(shortcut.page)
-            page = self._pages.get(shortcut.page)
+            page = self.pages.get(shortcut.page)
             if isinstance(page, TakesShortcuts):
                 page.shortcut(shortcut.id)
             return
@@ -264,7 +273,7 @@ class MainWindow(QWidget):
         if isinstance(page, TakesShortcuts) and page.shortcut("search"):
             return
         self.show_page("chat")
-        chat = self._pages.get("chat")
+        chat = self.pages.get("chat")
         if isinstance(chat, TakesShortcuts):
             chat.shortcut("search")
 

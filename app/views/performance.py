@@ -161,8 +161,9 @@ class PerformanceView(QWidget):
             self._grid.setRowStretch(row, 1 if row and (narrow or row < 3) else 0)
 
     def showEvent(self, event: QShowEvent) -> None:
-        """What came while the page was hidden is drawn now."""
+        """What came while the page was hidden is drawn now; the profiler may have run."""
         super().showEvent(event)
+        self._vm.reload_profiles()
         self._show_all()
 
     # --- binding ----------------------------------------------------------------------------
@@ -283,8 +284,11 @@ class PerformanceView(QWidget):
             return
         if not self.isVisible():
             return  # the view model keeps it until somebody looks
-        rows = read_map(
-            event.num_layers, event.num_experts, event.hits, event.resident, event.max_hits
-        )
+        try:
+            rows = read_map(
+                event.num_layers, event.num_experts, event.hits, event.resident, event.max_hits
+            )
+        except ValueError:  # of another engine version; the last picture stays
+            return
         self.heat.set_rows(rows)
         self.scale.set_high(tr("{count} / min", count=event.max_hits))

@@ -16,7 +16,7 @@ from app.predict.profiles import Profile
 from app.services.job_state import JobState
 from app.theme import follow, px
 from app.viewmodels.profiler import ProfilerViewModel
-from app.views.profiler_words import finding_words, run_words
+from app.views.profiler_words import finding_words, run_words, when
 from app.widgets.bars import Bar
 from app.widgets.buttons import Button
 from app.widgets.cards import Card, Line, card_title, page_head
@@ -120,13 +120,14 @@ class ProfilerView(QWidget):
         self._narrow: bool | None = None
         self.quick = Button(tr("Quick run"), "primary", "play", tip=tr("Takes some ten seconds"))
         self.full = Button(tr("Full run"), "secondary", tip=tr("Takes one to two minutes"))
-        self.runs = Combo((), width=206, name=tr("Earlier measurements"))
+        self.runs = Combo((), width=252, name=tr("Earlier measurements"))
+        self.last = Label("", "meta", "text3")
         self.chip = Chip(tr("Measured"))
         self.band = RunBand()
         self._make_cards()
         self._grid = QGridLayout()
         self._grid.setContentsMargins(0, 0, 0, 0)
-        head = page_head(tr("Profiler"), self.chip, self.runs, self.full, self.quick)
+        head = page_head(tr("Profiler"), self.chip, self.last, self.runs, self.full, self.quick)
         body = vbox(head, self.band, (self._grid, 1), gap=10, pad=(20, 12, 20, 14))
         self.setLayout(vbox(Scroll(holder(body)), gap=0))
         self.quick.clicked.connect(self._run_quick)
@@ -187,8 +188,8 @@ class ProfilerView(QWidget):
         figures = (self.fill, self.cpu, self.both, self.share)
         for figure in figures:
             figure.setMinimumHeight(px(84))
-        for card in self._cards:
-            card.setMinimumHeight(px(230))
+        for card in self._cards[:2]:
+            card.setMinimumHeight(px(190))
         if narrow == self._narrow:
             return
         self._narrow = narrow
@@ -221,6 +222,9 @@ class ProfilerView(QWidget):
         self.quick.setEnabled(not running)
         self.full.setEnabled(not running)
         self.chip.setVisible(vm.profile is not None and not running)
+        single = vm.profile is not None and len(vm.history) == 1 and not running
+        self.last.setVisible(single)
+        self.last.set_text(when(vm.profile) if single and vm.profile else "")
         self.runs.setVisible(len(vm.history) > 1 and not running)
         self.runs.set_items([run_words(p) for p in vm.history], max(0, vm.selected))
         self._show_band()

@@ -227,9 +227,12 @@ class _Segment(FocusRing, QPushButton):
     def retheme(self) -> None:
         """Take words and size from the present language and zoom."""
         self.setText(again(self.words))
-        width = self._width or text_width(self.text(), "meta", 500) + 22
-        self.setFixedSize(px(width), px(22))
+        self.setFixedSize(self.sizeHint())
         self.update()
+
+    def sizeHint(self) -> QSize:
+        """The words and room around them, or the share of a given width."""
+        return QSize(px(self._width or text_width(self.text(), "meta", 500) + 22), px(22))
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         """Draw the picked ground, the words and the ring."""

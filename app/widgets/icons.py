@@ -47,10 +47,11 @@ def draw(
 def icon(name: str, role: str = "text2", size: int = 16) -> QIcon:
     """Return a QIcon for Qt's own parts (menus, actions); made for the present theme."""
     side, ratio = px(size), 2
+    found = _renderer(name, color(role).name(), 1.5)  # before a painter is open: it may raise
     pixmap = QPixmap(QSize(side, side) * ratio)
     pixmap.fill(Qt.GlobalColor.transparent)
     p = QPainter(pixmap)
-    draw(p, name, QRectF(0, 0, side * ratio, side * ratio), role)
+    found.render(p, QRectF(0, 0, side * ratio, side * ratio))
     p.end()
     pixmap.setDevicePixelRatio(ratio)
     return QIcon(pixmap)

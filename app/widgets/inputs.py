@@ -2,8 +2,16 @@
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QLocale, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPalette, QResizeEvent, QWheelEvent
+from PySide6.QtCore import QEvent, QLocale, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QKeyEvent,
+    QKeySequence,
+    QPainter,
+    QPaintEvent,
+    QPalette,
+    QResizeEvent,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QComboBox,
@@ -162,6 +170,17 @@ class LineField(FocusRing, QLineEdit):
         self.setAccessibleName(again(self._name or self._placeholder))
         self.setTextMargins(px(26 if self._icon else 7), 0, px(6), 0)
         self.update()
+
+    def event(self, event: QEvent) -> bool:
+        """Leave Ctrl+K to the window: some platforms would delete to the end of the line."""
+        if (
+            isinstance(event, QKeyEvent)
+            and event.type() == QEvent.Type.ShortcutOverride
+            and event.matches(QKeySequence.StandardKey.DeleteEndOfLine)
+        ):
+            event.ignore()
+            return False
+        return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Esc clears a text; on an empty field it goes on to the page."""

@@ -144,6 +144,12 @@ class StageDots(QWidget):
         self._now, self._share, self._state = 0, 0.0, "run"
         follow(self._measure)
 
+    def set_width(self, width: int) -> None:
+        """Take another width, px at 100 %."""
+        if width != self._width:
+            self._width = width
+            self._measure()
+
     def show_stage(self, now: int, share: float | None, state: str = "run") -> None:
         """Show stage `now` with a share done; states: run, wait, fail, done."""
         self._now, self._share, self._state = now, share if share is not None else 0.3, state
@@ -162,7 +168,7 @@ class StageDots(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         """Draw lines, dots and words."""
         p, y, count = painter(self), 9.0, len(self._stages)
-        edge = 40.0
+        edge = min(40.0, area(self).width() / count / 2)
         step = (area(self).width() - 2 * edge) / max(1, count - 1)
         for i in range(count - 1):
             x, done = edge + i * step, i < self._now
@@ -174,7 +180,7 @@ class StageDots(QWidget):
             role = "text" if i == self._now else "text2" if i < self._now else "text3"
             weight = 600 if i == self._now else 400
             box = QRectF(x - step / 2, 20, step, 15)
-            draw_text(p, box, again(name), "caption", role, weight, CENTER)
+            draw_text(p, box, again(name), "caption", role, weight, CENTER, elide=True)
         p.end()
 
     def _dot(self, p: QPainter, index: int, c: QPointF) -> None:

@@ -57,9 +57,7 @@ class Links:
         self._check = check
         size = max(effort.pool_bytes, layout.record_bytes)
         self._host = device.host_buffer(size)
-        generator = torch.Generator().manual_seed(1)
-        # Values of every encoding stay finite and normal: only the bytes 0..63 occur.
-        self._host.tensor.random_(0, 64, generator=generator)
+        _fill_with_values(self._host.tensor)
         self._target: Region = device.region(size, size)
         self._target.tensor.zero_()  # a first touch costs page faults, which are no copies
         self._num_records = size // layout.record_bytes
@@ -152,3 +150,12 @@ class Links:
             stop.set()
             thread.join()
         return max(in_time, size) / took, computed / took
+
+
+def _fill_with_values(memory: torch.Tensor) -> None:
+    """Write bytes 0..63, which are finite and ordinary values in every encoding."""
+    generator = torch.Generator().manual_seed(1)
+    block = torch.randint(0, 64, (1 << 20,), dtype=torch.uint8, generator=generator)
+    for start in range(0, memory.numel(), block.numel()):
+        part = memory[start : start + block.numel()]
+        part.copy_(block[: part.numel()])

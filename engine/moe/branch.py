@@ -4,10 +4,8 @@ Knows records and rows, not slots or policy. Two ways behind one protocol: `Inli
 device is the CPU itself, `ThreadedBranch` beside an accelerator. Called by `engine.moe.executor`.
 """
 
-import queue
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import torch
@@ -21,6 +19,9 @@ class Job(NamedTuple):
 
     record: int
     routes: tuple[tuple[int, int], ...]
+
+
+Work = Sequence[tuple[Job, torch.Tensor]]  # experts, each with the record to compute it from
 
 
 class CpuBranch(Protocol):
@@ -37,11 +38,16 @@ class CpuBranch(Protocol):
         ...
 
     def publish(self, hidden: torch.Tensor, jobs: Sequence[Job]) -> None:
-        """Hand work over: hidden [T, H] float32 on the device."""
+        """Hand a layer's work over: hidden [T, H] float32 on the device, and jobs, if any."""
         ...
 
-    def wait(self, rows: torch.Tensor) -> None:
-        """Finish the work and write its rows into rows [T, K, H]. Raises what the work raised."""
+    def wait(self, rows: torch.Tensor, beside: Work = ()) -> None:
+        """Finish the work and write its rows into rows [T, K, H].
+
+        `beside` is work from the slots of an inline device, which has nobody else to do it.
+
+        Raises: what the work raised.
+        """
         ...
 
     def cancel(self) -> None:
@@ -53,74 +59,71 @@ class CpuBranch(Protocol):
         ...
 
 
+def compute_jobs(
+    kernel: ExpertKernel,
+    work: Work,
+    hidden: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """Compute experts from their records: the one way that device and CPU share.
+
+    Shapes: each record uint8 [record_bytes], hidden [T, H], out [T, K, H] of which the jobs' routes
+    are written; all where `kernel` computes.
+    """
+    for first in range(0, len(work), kernel.capacity):
+        part = work[first : first + kernel.capacity]
+        kernel.load([record for _, record in part])
+        if len(hidden) == 1:
+            places = out[0].unbind(0)
+            for (job, _), row in zip(part, kernel.each(hidden[0]).unbind(0), strict=True):
+                places[job.routes[0][1]].copy_(row)
+            continue
+        for place, (job, _) in enumerate(part):
+            for token, k in job.routes:
+                out[token, k].copy_(kernel.row(hidden[token], place))
+
+
 def compute_routes(
     kernel: ExpertKernel, job: Job, record: torch.Tensor, hidden: torch.Tensor, out: torch.Tensor
 ) -> None:
-    """Compute one expert's rows: the one way that device and CPU share.
-
-    Shapes: record uint8 [record_bytes], hidden [T, H], out [T, K, H]; all where `kernel` computes.
-    """
-    kernel.load(record)
-    for token, k in job.routes:
-        out[token, k].copy_(kernel.row(hidden[token]))
-
-
-class _Totals:
-    """Bytes and seconds of one branch."""
-
-    def __init__(self, pool: ExpertPool, clock: Callable[[], float]) -> None:
-        self._record_bytes = pool.layout.record_bytes
-        self._clock = clock
-        self.num_bytes = 0
-        self.seconds = 0.0
-
-    def measure(self, work: Callable[[], None], num_records: int) -> None:
-        start = self._clock()
-        work()
-        self.seconds += self._clock() - start
-        self.num_bytes += num_records * self._record_bytes
+    """Compute one expert; see `compute_jobs`."""
+    compute_jobs(kernel, [(job, record)], hidden, out)
 
 
 class InlineBranch:
-    """Computes in `wait`, on the calling thread."""
+    """Computes in `wait`, on the calling thread, together with the device's own share.
+
+    One batch for both, because on one core a second round of small calls costs more than it tells;
+    seconds are shared out by the number of experts.
+    """
 
     def __init__(self, pool: ExpertPool, kernel: ExpertKernel, clock: Callable[[], float]) -> None:
         self._pool = pool
         self._kernel = kernel
-        self._totals = _Totals(pool, clock)
-        self._work: tuple[torch.Tensor, Sequence[Job]] | None = None
-
-    @property
-    def num_bytes(self) -> int:
-        """Record bytes read since load."""
-        return self._totals.num_bytes
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of computing since load."""
-        return self._totals.seconds
+        self._clock = clock
+        self._open: tuple[torch.Tensor, Sequence[Job]] | None = None
+        self.num_bytes = 0
+        self.seconds = 0.0
 
     def publish(self, hidden: torch.Tensor, jobs: Sequence[Job]) -> None:
         """Keep the work."""
-        self._work = (hidden, jobs)
+        self._open = (hidden, jobs)
 
-    def wait(self, rows: torch.Tensor) -> None:
-        """Do the work."""
-        if self._work is None:
+    def wait(self, rows: torch.Tensor, beside: Work = ()) -> None:
+        """Do all of the work."""
+        if self._open is None:
             return
-        hidden, jobs = self._work
-        self._work = None
-
-        def work() -> None:
-            for job in jobs:
-                record = self._pool.record(job.record)
-                compute_routes(self._kernel, job, record, hidden, rows)
-
-        self._totals.measure(work, len(jobs))
+        (hidden, jobs), self._open = self._open, None
+        work = [*beside, *((job, self._pool.record(job.record)) for job in jobs)]
+        start = self._clock()
+        compute_jobs(self._kernel, work, hidden, rows)
+        if jobs:
+            self.seconds += (self._clock() - start) * len(jobs) / len(work)
+            self.num_bytes += len(jobs) * self._pool.layout.record_bytes
 
     def cancel(self) -> None:
         """Forget the work."""
-        self._work = None
+        self._open = None
 
     def close(self) -> None:
         """Forget the work."""
@@ -136,76 +139,54 @@ class ThreadedBranch:
     def __init__(self, pool: ExpertPool, kernel: ExpertKernel, clock: Callable[[], float]) -> None:
         self._pool = pool
         self._kernel = kernel
-        self._totals = _Totals(pool, clock)
-        self._open: _Task | None = None
-        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="cpu-experts", daemon=True)
-        self._thread.start()
-
-    @property
-    def num_bytes(self) -> int:
-        """Record bytes read since load."""
-        return self._totals.num_bytes
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of computing since load."""
-        return self._totals.seconds
+        self._clock = clock
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="cpu-experts")
+        self._open: tuple[_Task, Future[float]] | None = None
+        self.num_bytes = 0
+        self.seconds = 0.0
 
     def publish(self, hidden: torch.Tensor, jobs: Sequence[Job]) -> None:
-        """Copy the tokens to the host and wake the worker."""
-        self._open = _Task(hidden.to("cpu"), jobs)
-        self._queue.put(self._open)
+        """Copy the tokens to the host and wake the worker, if there is work."""
+        if jobs:
+            task = _Task(hidden.to("cpu"), jobs)
+            self._open = task, self._worker.submit(self._work, task)
 
-    def wait(self, rows: torch.Tensor) -> None:
-        """Wait for the worker and move its rows to the device."""
-        task, self._open = self._open, None
-        if task is None:
+    def wait(self, rows: torch.Tensor, beside: Work = ()) -> None:
+        """Wait for the worker and move its rows to the device. The device did its own share."""
+        if beside:
+            raise ValueError(f"{len(beside)} experts left over by a device that computes itself")
+        if self._open is None:
             return
-        task.done.wait()
-        if task.problem is not None:
-            raise task.problem
-        tokens = torch.tensor([t for t, _ in task.routes], device=rows.device)
-        ks = torch.tensor([k for _, k in task.routes], device=rows.device)
-        rows[tokens, ks] = task.rows.to(rows.device)
+        (task, future), self._open = self._open, None
+        self.seconds += future.result()
+        self.num_bytes += len(task.jobs) * self._pool.layout.record_bytes
+        tokens, ks = (torch.tensor(part) for part in zip(*task.routes, strict=True))
+        rows[tokens.to(rows.device), ks.to(rows.device)] = task.rows[tokens, ks].to(rows.device)
 
     def cancel(self) -> None:
         """Wait for the worker and drop its rows."""
-        task, self._open = self._open, None
-        if task is not None:
-            task.done.wait()
+        if self._open is not None:
+            (_, future), self._open = self._open, None
+            future.exception()
 
     def close(self) -> None:
         """End the worker."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
+        self._worker.shutdown()
 
-    def _run(self) -> None:
-        while (task := self._queue.get()) is not None:
-            try:
-                self._totals.measure(partial(self._work, task), len(task.jobs))
-            except RuntimeError as problem:  # handed to whoever waits
-                task.problem = problem
-            finally:
-                task.done.set()
-
-    def _work(self, task: "_Task") -> None:
-        place = 0
-        for job in task.jobs:
-            self._kernel.load(self._pool.record(job.record))
-            for token, _ in job.routes:
-                task.rows[place].copy_(self._kernel.row(task.hidden[token]))
-                place += 1
+    def _work(self, task: "_Task") -> float:
+        """Compute on the worker; returns the seconds it took."""
+        start = self._clock()
+        work = [(job, self._pool.record(job.record)) for job in task.jobs]
+        compute_jobs(self._kernel, work, task.hidden, task.rows)
+        return self._clock() - start
 
 
 class _Task:
-    """One layer's work for the worker."""
+    """One layer's work for the worker, and the host memory of its rows."""
 
     def __init__(self, hidden: torch.Tensor, jobs: Sequence[Job]) -> None:
         self.hidden = hidden
         self.jobs = jobs
         self.routes = [route for job in jobs for route in job.routes]
-        self.rows = torch.empty(len(self.routes), hidden.shape[1])
-        self.done = threading.Event()
-        self.problem: RuntimeError | None = None
+        top_k = 1 + max(k for _, k in self.routes)
+        self.rows = torch.empty(hidden.shape[0], top_k, hidden.shape[1])

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from engine.memory.bandwidth import Rates
-from engine.moe.branch import CpuBranch, InlineBranch, Job, ThreadedBranch, compute_routes
+from engine.moe.branch import CpuBranch, InlineBranch, Job, ThreadedBranch, Work, compute_jobs
 from engine.moe.cache import ExpertCache, ResizeOutcome
 from engine.moe.meter import CopyMeter
 from engine.moe.plan import Miss, MissPlan, plan_misses
@@ -226,9 +226,7 @@ class MoeExecutor:
         filled: dict[int, tuple[torch.Tensor, Event]] = {}
         try:
             self._publish(step, x, filled)
-            self._compute_hits(step, x, rows)
-            self._compute_fills(step, x, rows, filled)
-            self._branch.wait(rows)
+            self._branch.wait(rows, self._compute(step, x, rows, filled))
         except BaseException:
             self._branch.cancel()
             self._cache.drop(filled)
@@ -258,31 +256,37 @@ class MoeExecutor:
         filled: dict[int, tuple[torch.Tensor, Event]],
     ) -> None:
         """Start the CPU first, then the copies of those fills that get a slot."""
-        if step.plan.cpu:
-            self._branch.publish(x, [step.job(record) for record in step.plan.cpu])
+        self._branch.publish(x, [step.job(record) for record in step.plan.cpu])
         after = self._device.record()
         for record in step.plan.fills[: self._cache.room]:
             filled[record] = self._cache.fill(record, after)
             self._fills.add(filled[record][1], self.record_bytes)
 
-    def _compute_hits(self, step: _Step, x: torch.Tensor, rows: torch.Tensor) -> None:
-        for record in step.touched.hits:
-            compute_routes(self._kernel, step.job(record), self._cache.slot_of(record), x, rows)
-
-    def _compute_fills(
+    def _compute(
         self,
         step: _Step,
         x: torch.Tensor,
         rows: torch.Tensor,
         filled: dict[int, tuple[torch.Tensor, Event]],
-    ) -> None:
-        """Compute the filled experts as they land; those without a slot pass through staging."""
+    ) -> Work:
+        """Compute hits, then fills as they land; what has no slot passes through staging.
+
+        Returns: on an inline device the work that lies in slots, for the branch to do with its own.
+        """
+        work = [(step.job(record), self._cache.slot_of(record)) for record in step.touched.hits]
         for record, (slot, event) in filled.items():
+            if not self._device.inline:  # what is there is computed while the next one lands
+                compute_jobs(self._kernel, work, x, rows)
+                work = []
             self._device.wait(event)
-            compute_routes(self._kernel, step.job(record), slot, x, rows)
+            work.append((step.job(record), slot))
+        if not self._device.inline:
+            compute_jobs(self._kernel, work, x, rows)
+            work = []
         rest = step.plan.fills[len(filled) :]
         for record, staged in self._stream.records(rest, self._fills):
-            compute_routes(self._kernel, step.job(record), staged, x, rows)
+            compute_jobs(self._kernel, [(step.job(record), staged)], x, rows)
+        return work
 
     def _count(self, step: _Step) -> None:
         for kind, records in (

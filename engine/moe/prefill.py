@@ -60,7 +60,7 @@ class Prefill:
         rows = torch.empty(num_tokens * top_k, hidden.shape[1], device=hidden.device)
         for expert, record in self._arrivals(moe_layer, routed, num_tokens, top_k):
             places = order[starts[expert] : ends[expert]]
-            kernel.load(record)
+            kernel.load([record])
             rows[places] = kernel.rows(hidden[places // top_k])
         return rows.view(num_tokens, top_k, -1)
 

@@ -124,7 +124,8 @@ class Scheduler:
         self._admit()
         batch = self._next_batch()
         if batch is None:
-            return self._drain() or did
+            # Who waits can start next time: with nobody running every page is free.
+            return self._drain() or did or bool(self._waiting)
         self._last_phase = batch.phase
         self._run(batch)
         return True

@@ -5,10 +5,9 @@ Compute is done when a torch call returns, so events of compute have always pass
 """
 
 import mmap
-import queue
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
@@ -69,11 +68,7 @@ class CpuDevice:
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> PassedEvent:
         """Copy now."""
-        if after is not None:
-            after.synchronize()
-        start = time.perf_counter()
-        dst.copy_(src)
-        return PassedEvent(time.perf_counter() - start)
+        return PassedEvent(_timed_copy(dst, src, after))
 
     def stream(self) -> CopyStream:
         """Open a copy thread."""
@@ -192,61 +187,40 @@ def _freed() -> None:
 class _ThreadEvent:
     """The end of one copy on a copy thread."""
 
-    def __init__(self) -> None:
-        self._passed = threading.Event()
-        self._problem: RuntimeError | None = None
-        self._seconds = 0.0
-
-    def finish(self, seconds: float, problem: RuntimeError | None) -> None:
-        self._seconds = seconds
-        self._problem = problem
-        self._passed.set()
+    def __init__(self, future: Future[float]) -> None:
+        self._future = future
 
     def done(self) -> bool:
-        return self._passed.is_set()
+        return self._future.done()
 
     def synchronize(self) -> None:
-        self._passed.wait()
-        if self._problem is not None:
-            raise self._problem
+        self._future.result()  # raises what the copy raised
 
     def seconds(self) -> float:
-        return self._seconds
-
-
-_Copy = tuple[torch.Tensor, torch.Tensor, Event | None, _ThreadEvent]
+        if not self._future.done() or self._future.exception() is not None:
+            return 0.0
+        return self._future.result()
 
 
 class _CopyThread:
     """Copies in order on one thread; torch releases the interpreter while it copies."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[_Copy | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="copy-stream", daemon=True)
-        self._thread.start()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="copy-stream")
 
     def copy(
         self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None
     ) -> _ThreadEvent:
-        event = _ThreadEvent()
-        self._queue.put((dst, src, after, event))
-        return event
+        return _ThreadEvent(self._worker.submit(_timed_copy, dst, src, after))
 
     def close(self) -> None:
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
+        self._worker.shutdown()
 
-    def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            dst, src, after, event = item
-            start = time.perf_counter()
-            problem = None
-            try:
-                if after is not None:
-                    after.synchronize()
-                    start = time.perf_counter()
-                dst.copy_(src)
-            except RuntimeError as caught:  # handed to whoever waits for the event
-                problem = caught
-            event.finish(time.perf_counter() - start, problem)
+
+def _timed_copy(dst: torch.Tensor, src: torch.Tensor, after: Event | None) -> float:
+    """Copy once `after` has passed; returns the copy's own seconds."""
+    if after is not None:
+        after.synchronize()
+    start = time.perf_counter()
+    dst.copy_(src)
+    return time.perf_counter() - start

@@ -41,9 +41,12 @@ def silu_multiply(gate_up: Tensor) -> Tensor:
 
 
 def rotary_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """Return the angle per position of each pair of values: [D / 2] float32."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
-    return 1.0 / torch.pow(theta, exponents)
+    """Return the angle per position of each pair of values: [D / 2] float32.
+
+    Worked out on the host, so that every device turns by the same angles.
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    return (1.0 / torch.pow(theta, exponents)).to(device)
 
 
 def rotary_tables(

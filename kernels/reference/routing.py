@@ -30,7 +30,7 @@ def merge_routes(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
     Shapes: rows [T, K, H] float32, weights [T, K] float32 -> [T, H] float32.
     """
-    merged = rows[:, 0] * weights[:, :1]
-    for route in range(1, rows.shape[1]):
-        merged = merged + rows[:, route] * weights[:, route : route + 1]
-    return merged
+    first, *others = (rows * weights.unsqueeze(-1)).unbind(1)
+    for row in others:
+        first = first + row
+    return first

@@ -1,12 +1,16 @@
-"""What the tests of the window share: a known look, and the fake engine.
+"""What all tests of the app share. TWO OWNERS: change your part, do not rewrite the file.
 
-`looks`: the test starts in the dark tone, at 100 %, in English. `make_process`, `make_client`,
-`loaded_client`: the fake engine; see tests/support/app_engine.py.
+`looks` (window): a known look. `make_process`, `make_client`, `loaded_client` (services): the fake
+engine, see tests/support/app_engine.py. `collected` (services): cycles are collected between tests
+and on the main thread only, as in the app (see app/services/tidy.py); without it a worker thread
+destroys Qt objects of the main thread now and then, which crashes a later test.
 """
 
+import gc
 from collections.abc import Iterator
 
 import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 
 from app.widgets.look import use
@@ -17,7 +21,26 @@ __all__ = ["loaded_client", "looks", "make_client", "make_process"]
 
 @pytest.fixture
 def looks(qapp: QApplication) -> Iterator[None]:
-    """A known look, and the same one afterwards."""
+    """A known look; afterwards what was closed is really gone, so that nothing piles up."""
     use("dark", 1.0, "en", reduced_motion=True)
     yield
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
     use("dark", 1.0, "en", reduced_motion=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_collection_on_threads() -> Iterator[None]:
+    """Leave Qt objects to the thread they belong to."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def collected(no_collection_on_threads: None) -> Iterator[None]:
+    """What a test left behind goes before the next one."""
+    yield
+    gc.collect()

@@ -86,7 +86,7 @@ def notes(faces: Faces) -> None:
 
 def section(key: str) -> Callable[[Faces], object]:
     """A section of the settings."""
-    return lambda faces: faces.window._pages["settings"].open_section(key)
+    return lambda faces: faces.window.pages["settings"].open_section(key)
 
 
 SHOTS: dict[str, tuple[Look, int, Callable[[Path], QWidget]]] = {
@@ -108,7 +108,7 @@ SHOTS: dict[str, tuple[Look, int, Callable[[Path], QWidget]]] = {
     "server-dark": (DARK, 1, page("server")),
     "server-zh": (("light", 1.0, "zh_CN"), 1, page("server")),
     "server-900x600": (DARK, 1, page("server", small)),
-    "trouble-dark": (DARK, 1, page("chat", trouble)),
+    "trouble-dark": (DARK, 1, page("logs", trouble)),
     "notes-light": (LIGHT, 1, page("chat", notes)),
     "components-dark": (DARK, 1, lambda _: component_sheet()),
     "components-light": (LIGHT, 1, lambda _: component_sheet()),

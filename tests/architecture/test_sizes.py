@@ -9,9 +9,8 @@ import pytest
 from tests.conftest import REPOSITORY
 
 MODULE_LINES, HARD_MODULE_LINES, FUNCTION_LINES = 400, 500, 60
-FILES = sorted(
-    path for package in ("app", "engine", "kernels") for path in (REPOSITORY / package).rglob("*.py")
-)
+PACKAGES = ("app", "engine", "kernels")
+FILES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
 
 
 def name(path: Path) -> str:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels.layouts import RecordLayout
-from kernels.reference.experts import ReferenceExperts, expert_row, expert_rows
+from kernels.reference.experts import FP8_SCALE, ReferenceExperts, expert_row, expert_rows
 from kernels.reference.records import unpack_record
 from tests.support.experts import random_record
 
@@ -49,7 +49,7 @@ def test_row_when_the_record_moves_or_threads_change_keeps_its_bits(layout):
     batch = torch.randn(3, layout.hidden + 1, generator=generator)
     wanted = expert_row(layout, record, batch[1, 1:].contiguous())
     kernel = ReferenceExperts(layout, CPU)
-    kernel.load(other)
+    kernel.load([other])
     kernel.rows(batch[:, 1:])
     shelf = torch.empty(3, layout.record_bytes, dtype=torch.uint8)
     shelf[2] = record
@@ -57,7 +57,7 @@ def test_row_when_the_record_moves_or_threads_change_keeps_its_bits(layout):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            kernel.load(shelf[2])
+            kernel.load([shelf[2]])
             assert torch.equal(kernel.row(batch[1, 1:]), wanted)
     finally:
         torch.set_num_threads(before)
@@ -70,21 +70,45 @@ def test_load_when_done_has_let_go_of_the_record(layout):
     x = torch.randn(layout.hidden, generator=generator)
     wanted = expert_row(layout, record, x)
     kernel = ReferenceExperts(layout, CPU)
-    kernel.load(record)
+    kernel.load([record])
     record.fill_(255)
     assert torch.equal(kernel.row(x), wanted)
 
 
-def test_load_when_fp8_reads_all_codes_exactly():
-    """All 256 codes, NaN included, equal torch's own conversion."""
+@pytest.mark.parametrize("with_nan", [False, True])
+def test_load_when_fp8_reads_all_codes_exactly(with_nan):
+    """All 256 codes equal torch's own conversion; the two NaNs take another way than the rest."""
     layout = RecordLayout(16, 16, "fp8_block", 16)
     record = torch.zeros(layout.record_bytes, dtype=torch.uint8)
     codes = torch.arange(layout.unit_value_bytes, dtype=torch.int32).to(torch.uint8)
+    if not with_nan:
+        codes[codes % 128 == 127] = 0
     record[: layout.unit_value_bytes] = codes
     kernel = ReferenceExperts(layout, CPU)
-    kernel.load(record)
+    kernel.load([record])
     wanted = codes.view(torch.float8_e4m3fn).to(torch.float32)
-    torch.testing.assert_close(kernel._values.view(-1), wanted, rtol=0, atol=0, equal_nan=True)
+    got = kernel._scratch.values[0].view(-1) * FP8_SCALE
+    assert bool(got.isnan().any()) == with_nan
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_each_when_experts_are_computed_together_equals_each_alone(layout):
+    """What is computed beside a row does not change its bits, for any number of experts."""
+    generator = torch.Generator().manual_seed(5)
+    kernel = ReferenceExperts(layout, CPU)
+    records = [random_record(layout, generator) for _ in range(kernel.capacity)]
+    x = torch.randn(layout.hidden, generator=generator)
+    wanted = torch.stack([expert_row(layout, record, x) for record in records])
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for count in range(1, kernel.capacity + 1):
+                kernel.load(records[:count])
+                assert torch.equal(kernel.each(x), wanted[:count])
+                assert torch.equal(kernel.row(x, count - 1), wanted[count - 1])
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_row_when_activation_is_bf16_rounds_once(layout):

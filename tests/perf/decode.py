@@ -1,8 +1,8 @@
 """Decode speed of our engine beside transformers: same model, same cores, one run.
 
-`dev.py bench`. Prints tokens per second of both and their ratio; the engines take turns (A B B A) so
-that a machine that warms up or throttles favours neither. Both get float32 weights of the same FP8
-checkpoint and decode greedily; transformers runs its own forward with a key-value cache, without
+`dev.py bench`. Prints tokens per second of both and their ratio; the engines take turns (A B B A)
+so that a machine that warms up or throttles favours neither. Both get float32 weights of the same
+FP8 checkpoint and decode greedily; transformers runs its own forward with a key-value cache, without
 `generate`, which would only add to its time.
 """
 
@@ -140,7 +140,7 @@ def _dequantised(folder: Path) -> dict[str, torch.Tensor]:
     stored: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
-            stored.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            stored.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  no mapping
     quant = get_format("fp8_block")
     return {
         name: quant.dequantize(tensor, stored.get(f"{name}_scale_inv"))

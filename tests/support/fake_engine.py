@@ -1,13 +1,11 @@
 """A stand-in for the engine program: speaks the protocol, computes nothing, misbehaves on request.
 
 Run as a script; needs no torch and starts in some 0.1 s. Every oddity that the app must survive is
-an option: slow start, crash, hang, stray prints, refused resizes, failing jobs. See `options()`.
+an option: slow start, crash, hang, stray prints, refused resizes, failing jobs. See `options()`;
+FAKE_ENGINE_ARGS in the environment come before the arguments.
 """
 
 import argparse
-import base64
-import contextlib
-import json
 import os
 import queue
 import signal
@@ -23,23 +21,27 @@ if __name__ == "__main__":
 from engine.protocol import messages as m
 from engine.protocol.errors import EngineError, ErrorCode, ExitCode
 from engine.protocol.framing import LineFramer
-
-LAYERS, EXPERTS, TOP_K, RECORD_BYTES = 8, 32, 4, 110_592
-KV_BYTES, WEIGHT_BYTES, RUNTIME_BYTES, TOTAL_BYTES = 2_048, 6 << 20, 2 << 20, 64 << 20
-MIN_SLOTS, MAX_SLOTS, MIN_KV, MAX_KV = 2 * TOP_K, LAYERS * EXPERTS, 256, 8_192
-WORDS = (
-    "The",
-    "small",
-    "engine",
-    "answers",
-    "with",
-    "words",
-    "that",
-    "mean",
-    "nothing",
-    "at",
-    "all.",
+from tests.support.fake_facts import (
+    KV_BYTES,
+    LAYERS,
+    MAX_KV,
+    MAX_SLOTS,
+    MIN_KV,
+    MIN_SLOTS,
+    RECORD_BYTES,
+    TOP_K,
+    TOTAL_BYTES,
+    Out,
+    cache_map,
+    device_info,
+    hang,
+    log,
+    model_info,
+    pieces,
+    status_frame,
+    used_bytes,
 )
+from tests.support.fake_jobs import run_job
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -78,35 +80,6 @@ def options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def log(text: str) -> None:
-    """Write a line to stderr, as the engine logs."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
-
-
-def hang() -> None:
-    """Do nothing for ever, not even listen."""
-    log("INFO fake: hanging")
-    while True:
-        time.sleep(3600)
-
-
-class Out:
-    """Messages to stdout, one line each."""
-
-    def __init__(self) -> None:
-        self._stream = sys.stdout.buffer
-
-    def send(self, *messages: m.Event) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._stream.write(b"".join(m.encode(message) for message in messages))
-            self._stream.flush()
-
-    def raw(self, line: bytes) -> None:
-        self._stream.write(line)
-        self._stream.flush()
-
-
 @dataclass
 class Reply:
     """One request that is being answered."""
@@ -132,6 +105,9 @@ class FakeEngine:
     held: list[m.Resize] = field(default_factory=list)
     loading: tuple[m.Load, float, float] | None = None
     total_tokens: int = 0
+    counts: dict[str, float] = field(
+        default_factory=lambda: {"hit_share": 0.0, "fill_share": 0.0, "cpu_share": 0.0}
+    )
     begun: float = field(default_factory=time.monotonic)
 
     # --- commands
@@ -172,19 +148,12 @@ class FakeEngine:
                 time.sleep(min(0.1, self.opts.ready_delay))
         if self.opts.stray:
             self.out.raw(b'a stray print\n{"type": "nonsense"}\n')
-        device = m.DeviceInfo(
-            name="cpu",
-            title="Fake CPU",
-            total_bytes=TOTAL_BYTES,
-            free_bytes=TOTAL_BYTES,
-            emulated=True,
-        )
         self.out.send(
             m.Ready(
                 protocol_version=self.opts.version,
                 engine_version="fake",
                 pid=os.getpid(),
-                devices=(device,),
+                devices=(device_info(),),
             ),
             self.state(),
         )
@@ -245,7 +214,7 @@ class FakeEngine:
                     expert_slots=slots,
                     kv_bytes=kv * KV_BYTES,
                     expert_bytes=slots * RECORD_BYTES,
-                    free_bytes=TOTAL_BYTES - self.used(slots, kv),
+                    free_bytes=TOTAL_BYTES - used_bytes(slots, kv),
                     fits=fits,
                     reason="" if fits else "Outside the bounds.",
                 )
@@ -376,6 +345,8 @@ class FakeEngine:
         )
         reply.sent += 1
         self.total_tokens += 1
+        for name, share in self.shares().items():
+            self.counts[name] += share * LAYERS * TOP_K
 
     def _finish(self, reply: Reply, reason: m.FinishReason) -> None:
         self.replies.remove(reply)
@@ -398,9 +369,6 @@ class FakeEngine:
 
     # --- events
 
-    def used(self, slots: int, kv: int) -> int:
-        return WEIGHT_BYTES + RUNTIME_BYTES + slots * RECORD_BYTES + kv * KV_BYTES
-
     def shares(self) -> dict[str, float]:
         hit = self.slots / MAX_SLOTS
         fill = {m.MissPolicy.FILL_ONLY: 1.0, m.MissPolicy.CPU_ONLY: 0.0}.get(self.policy, 0.5)
@@ -421,114 +389,38 @@ class FakeEngine:
         return m.EngineState.GENERATING if self.replies else m.EngineState.READY
 
     def status(self, command_id: str = "") -> m.Status:
-        device = m.DeviceInfo(
-            name="cpu",
-            title="Fake CPU",
-            total_bytes=TOTAL_BYTES,
-            free_bytes=TOTAL_BYTES,
-            emulated=True,
-        )
-        loaded = self.model is not None
-        used = self.used(self.slots, self.kv_tokens) if loaded else 0
-        pools: tuple[m.Pool, ...] = ()
-        if loaded:
-            pools = (
-                m.Pool(name="weights", used_bytes=WEIGHT_BYTES),
-                m.Pool(
-                    name="kv",
-                    used_bytes=self.kv_tokens * KV_BYTES,
-                    unit_bytes=KV_BYTES,
-                    units=self.kv_tokens,
-                    min_units=MIN_KV,
-                    max_units=MAX_KV,
-                    busy_units=50 * len(self.replies),
-                ),
-                m.Pool(
-                    name="experts",
-                    used_bytes=self.slots * RECORD_BYTES,
-                    unit_bytes=RECORD_BYTES,
-                    units=self.slots,
-                    min_units=MIN_SLOTS,
-                    max_units=MAX_SLOTS,
-                    busy_units=self.slots,
-                ),
-                m.Pool(name="runtime", used_bytes=RUNTIME_BYTES),
-            )
-        pools += (m.Pool(name="free", used_bytes=TOTAL_BYTES - used),)
-        return m.Status(
-            id=command_id,
-            state=self._state(),
-            devices=(m.DeviceStatus(device=device, total_bytes=TOTAL_BYTES, pools=pools),),
-            model=self.model,
-            policy=self.policy,
-            kernels={"experts": "reference: the fake engine has no other"},
+        return status_frame(
+            self._state(),
+            self.model,
+            (self.slots, self.kv_tokens),
+            self.policy,
+            50 * len(self.replies),
+            command_id,
         )
 
     def stats(self) -> tuple[m.Event, ...]:
         """The periodic frames of a loaded model."""
         if self.model is None:
             return ()
-        routes = self.total_tokens * LAYERS * TOP_K
-        shares = self.shares()
-        cells = LAYERS * EXPERTS
-        heat = bytes((i * 7) % 256 for i in range(cells))
-        resident = bytes(1 if i < self.slots else 0 for i in range(cells))
+        running = len(self.replies)
         return (
             m.Stats(
                 interval_s=self.opts.stats,
-                running=len(self.replies),
-                decode_tokens_per_s=self.opts.rate if self.replies else 0.0,
-                fill_gbps=4.2 if self.replies else 0.0,
-                cpu_gbps=2.1 if self.replies else 0.0,
-                routes=LAYERS * TOP_K if self.replies else 0,
-                total_hits=round(routes * shares["hit_share"]),
-                total_fills=round(routes * shares["fill_share"]),
-                total_cpu=round(routes * shares["cpu_share"]),
+                running=running,
+                decode_tokens_per_s=self.opts.rate if running else 0.0,
+                fill_gbps=4.2 if running else 0.0,
+                cpu_gbps=2.1 if running else 0.0,
+                routes=LAYERS * TOP_K if running else 0,
+                total_hits=round(self.counts["hit_share"]),
+                total_fills=round(self.counts["fill_share"]),
+                total_cpu=round(self.counts["cpu_share"]),
                 total_tokens=self.total_tokens,
                 context_used_tokens=12 + sum(r.sent for r in self.replies),
                 context_capacity_tokens=self.kv_tokens,
-                **shares,
+                **self.shares(),
             ),
-            m.CacheMap(
-                num_layers=LAYERS,
-                num_experts=EXPERTS,
-                hits=base64.b64encode(heat).decode(),
-                resident=base64.b64encode(resident).decode(),
-                max_hits=97,
-            ),
+            cache_map(self.slots),
         )
-
-
-def pieces(reply: str, count: int) -> list[str]:
-    """The tokens of a reply, the same each time."""
-    if reply == "code":
-        lines = [f"    value_{i} = compute({i})  # line {i}\n" for i in range(count)]
-        return ["```python\n", *lines[: max(0, count - 2)], "```\n"][:count]
-    words = WORDS if reply == "words" else tuple(reply.split(" "))
-    return [f"{words[i % len(words)]} " for i in range(count)]
-
-
-def model_info(command: m.Load) -> m.ModelInfo:
-    """Facts of the model that is never really loaded."""
-    return m.ModelInfo(
-        path=command.model,
-        name=Path(command.model).name,
-        model_type="qwen3_moe",
-        quant="fp8_block",
-        num_layers=LAYERS,
-        num_moe_layers=LAYERS,
-        num_experts=EXPERTS,
-        top_k=TOP_K,
-        hidden_size=256,
-        context_tokens=4_096,
-        record_bytes=RECORD_BYTES,
-        num_records=MAX_SLOTS,
-        pool_bytes=MAX_SLOTS * RECORD_BYTES,
-        total_params=34_700_000,
-        active_params=9_000_000,
-        devices=command.devices,
-        load_s=0.1,
-    )
 
 
 def run_pipe(opts: argparse.Namespace) -> int:
@@ -573,70 +465,9 @@ def _read(inbox: "queue.SimpleQueue[bytes | None]") -> None:
     inbox.put(None)
 
 
-def run_job(opts: argparse.Namespace) -> int:
-    """Pretend to work: progress, then the end that was asked for; EOF on stdin cancels."""
-    out = Out()
-    cancelled = threading.Event()
-
-    def watch() -> None:
-        while os.read(0, 4_096):
-            pass
-        cancelled.set()
-
-    threading.Thread(target=watch, daemon=True).start()
-    spec = json.loads(opts.spec)
-    for step in range(opts.job_steps + 1):
-        if opts.job_end == "hang" and step == opts.job_steps // 2:
-            hang() if opts.deaf else cancelled.wait()
-        if cancelled.is_set():
-            out.send(m.Error(code=ErrorCode.CANCELLED, message="Cancelled."))
-            return int(ExitCode.CANCELLED)
-        if opts.job_end == "crash" and step == opts.job_steps // 2:
-            os._exit(int(ExitCode.INTERNAL))
-        out.send(
-            m.Progress(
-                id=spec.get("id", ""),
-                stage="measure" if opts.job == "profile" else opts.job,
-                done_bytes=opts.job_total * step // max(1, opts.job_steps),
-                total_bytes=opts.job_total,
-            )
-        )
-        if opts.job == "profile":
-            for link, gbps in (
-                ("fill", 21.0),
-                ("cpu", 14.5),
-                ("joint_fill", 12.0),
-                ("joint_cpu", 9.0),
-            ):
-                out.send(m.ProfilePoint(link=link, size_bytes=4_096 << step, gbps=gbps, threads=2))
-        cancelled.wait(opts.job_seconds / max(1, opts.job_steps))
-    if opts.job_end == "error":
-        out.send(
-            m.Error(
-                code=ErrorCode.CORRUPT_CHECKPOINT,
-                message="model-00002-of-00003.safetensors is damaged.",
-                hint="Fetch this file again.",
-            )
-        )
-        return int(ExitCode.FAILED)
-    if opts.job_end != "silent":
-        if opts.job == "convert" and spec.get("target"):
-            write_ftw(Path(spec["target"]))
-        out.send(m.JobDone(job=opts.job, result={"path": spec.get("target", "")}))
-    return int(ExitCode.OK)
-
-
-def write_ftw(folder: Path) -> None:
-    """Leave a folder that the library lists and only this engine would load."""
-    folder.mkdir(parents=True, exist_ok=True)
-    index = {"format": "freetoken", "major": 2, "name": folder.name, "quant": "fp8_block"}
-    index |= {"source": {"name": folder.name}}
-    (folder / "model.ftw").write_text(json.dumps(index), "utf-8")
-
-
 def main(arguments: list[str]) -> int:
     """Run as engine or as job."""
-    opts = options(arguments)
+    opts = options([*os.environ.get("FAKE_ENGINE_ARGS", "").split(), *arguments])
     if opts.deaf and sys.platform != "win32":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for i in range(opts.noise):

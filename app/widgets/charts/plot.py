@@ -9,27 +9,35 @@ from collections.abc import Sequence
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QMouseEvent, QPen, QResizeEvent
+from PySide6.QtGui import QMouseEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.predict import amounts
-from app.theme import color, font, pen, px
+from app.theme import color, font, pen, px, text_width
 from app.widgets.charts.series import Curve, greatest, nice_ticks, spread
 from app.wording import again
 
-_LABEL_ROOM = 0.24  # of the width, right of the last point
+_MOST_ROOM = 0.45  # of the width, for words right of the last point
 _HEAD = 1.12  # of the height: room for the word over the working point
 _KEEP = 1.35  # axis may be this much taller than needed before it shrinks
 
 
 class _SizeAxis(pg.AxisItem):  # type: ignore[misc]
-    """Sizes as words at powers of two, thinned to what has room."""
+    """Sizes as words at powers of two, thinned to what has room.
+
+    Attributes:
+        greatest: log2 of the last size; right of it stand the end words.
+    """
+
+    greatest = math.inf
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         """Whole powers of two in view, at least 64 px apart."""
         step = max(1, math.ceil((high - low) / max(1.0, size / px(64))))
         first = math.ceil(low / step) * step
-        return [(step, [float(v) for v in range(first, math.floor(high) + 1, step)])]
+        return [
+            (step, [float(v) for v in range(first, math.floor(min(high, self.greatest)) + 1, step)])
+        ]
 
     def tickStrings(self, values: Sequence[float], _scale: float, _spacing: float) -> list[str]:
         """Sizes such as "64 KiB"."""
@@ -41,13 +49,13 @@ class _RateAxis(pg.AxisItem):  # type: ignore[misc]
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         """Round steps in view."""
-        step = nice_ticks(high - low)[1]
+        step = nice_ticks((high - max(low, 0.0)) / (_HEAD + 0.005))[1]
         first = math.ceil(low / step - 1e-9)
         return [(step, [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)])]
 
     def tickStrings(self, values: Sequence[float], _scale: float, _spacing: float) -> list[str]:
         """Plain figures."""
-        return [f"{value:g}" for value in values]
+        return [f"{value + 0.0:g}" for value in values]
 
 
 class Plot(QWidget):
@@ -59,15 +67,17 @@ class Plot(QWidget):
         self._point: tuple[float, str] | None = None
         self._labels: list[tuple[pg.TextItem, float, float]] = []
         self._extent = (0.0, 1.0, 1.0)
-        self._view = pg.PlotWidget(
-            parent=self, axisItems={"bottom": _SizeAxis("bottom"), "left": _RateAxis("left")}
-        )
+        self._height = 0
+        self._sizes = _SizeAxis("bottom")
+        axes = {"bottom": self._sizes, "left": _RateAxis("left")}
+        self._view = pg.PlotWidget(parent=self, axisItems=axes)
         self._view.setMenuEnabled(False)
         self._view.hideButtons()
-        self._view.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._view.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the chart around it is the stop
+        self._view.viewport().setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._view.setFrameShape(pg.QtWidgets.QFrame.Shape.NoFrame)
         item = self._view.getPlotItem()
-        item.showGrid(x=False, y=True, alpha=0.18)
+        item.showGrid(x=False, y=True, alpha=1.0)
         item.getViewBox().setDefaultPadding(0.0)
         box = QVBoxLayout(self)
         box.setContentsMargins(0, 0, 0, 0)
@@ -85,6 +95,8 @@ class Plot(QWidget):
         if not drawn:
             return
         self._measure(drawn, fresh)
+        base = pg.InfiniteLine(0, angle=0, pen=pg.mkPen(color("control", 0.6)))
+        self._view.addItem(base)
         if point is not None:
             self._draw_band(point)
         for curve in drawn:
@@ -97,18 +109,20 @@ class Plot(QWidget):
         super().mouseDoubleClickEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Keep the end words apart at the new height."""
+        """Give the end words their room at the new size."""
         super().resizeEvent(event)
-        self._place_labels()
+        if self._curves:
+            self.draw(self._curves, self._point)
 
     def _style(self) -> None:
         self._view.setBackground(color("surface"))
         for name in ("bottom", "left"):
             axis = self._view.getPlotItem().getAxis(name)
-            axis.setPen(_plain("control", 0.6) if name == "bottom" else _plain("line", 0.0))
+            axis.setPen(color("line", 0.0))
+            axis.setTickPen(color("line"))
             axis.setTextPen(color("text3"))
             axis.setTickFont(font("caption"))
-            axis.setStyle(tickLength=0, tickTextOffset=px(6))
+            axis.setStyle(tickLength=0, tickTextOffset=px(6), hideOverlappingLabels=False)
         self._view.getPlotItem().getAxis("left").setWidth(px(34))
 
     def _measure(self, drawn: Sequence[Curve], fresh: bool) -> None:
@@ -117,20 +131,28 @@ class Plot(QWidget):
             sizes.append(math.log2(max(1.0, self._point[0])))
         low, high = min(sizes), max(sizes)
         span = max(high - low, 4.0)
+        self._sizes.greatest = high + 0.01
         top = nice_ticks(greatest([y for c in drawn for _, y in c.points]) * 1.05)[-1]
         if not fresh and self._extent[2] > top > self._extent[2] / _KEEP:
             top = self._extent[2]
-        wanted = (low - 0.03 * span, low + span * (1 + _LABEL_ROOM), top)
-        if wanted != self._extent or fresh:
-            self._extent = wanted
+        words = max(text_width(again(c.name), "caption", 500) for c in drawn)
+        room = min(_MOST_ROOM, px(words + 20) / max(1, self._view.width() - px(34)))
+        height = self._view.height()
+        wanted = (low - 0.03 * span, low + span / (1 - room), top)
+        if wanted != self._extent or height != self._height or fresh:
+            self._extent, self._height = wanted, height
             self._show_all()
 
     def _show_all(self) -> None:
         low, high, top = self._extent
         view = self._view.getPlotItem().getViewBox()
         roof = top * _HEAD
-        view.setLimits(xMin=low, xMax=high, yMin=0, yMax=roof, minXRange=1.0, minYRange=top / 50)
-        view.setRange(xRange=(low, high), yRange=(0, roof), padding=0)
+        # Below 0 there is room for half a figure: the axis leaves out what would be cut.
+        floor = -roof * px(8) / max(px(60), self._view.height())
+        view.setLimits(
+            xMin=low, xMax=high, yMin=floor, yMax=roof, minXRange=1.0, minYRange=top / 50
+        )
+        view.setRange(xRange=(low, high), yRange=(floor, roof), padding=0)
 
     def _draw_band(self, point: tuple[float, str]) -> None:
         at = math.log2(max(1.0, point[0]))
@@ -141,6 +163,7 @@ class Plot(QWidget):
             line.setPen(pg.mkPen(None))
         self._view.addItem(item)
         word = self._text(again(point[1]), "accentText", (0.5, 0.0))
+        word.fill = pg.mkBrush(color("surface"))  # no grid line through the word
         word.setPos(at, self._extent[2] * _HEAD)
 
     def _draw_curve(self, curve: Curve) -> None:
@@ -181,7 +204,3 @@ def _line(curve: Curve) -> QPen:
     line = pen(curve.role, 1.8, curve.dash)
     line.setCosmetic(True)  # the width is in pixels, not in GB/s
     return line
-
-
-def _plain(role: str, alpha: float) -> QColor:
-    return color(role, alpha)

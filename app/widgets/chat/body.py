@@ -125,6 +125,8 @@ class MessageBody(QWidget):
 
         Rendering takes at most a fifth of the time: a call too soon is caught up on later.
         """
+        if text == self._text and not is_done:
+            return
         now = time.monotonic()
         if not is_done and now < self._not_before:
             self._pending = text

@@ -69,10 +69,11 @@ class CodeColors(QSyntaxHighlighter):
         self._timer.timeout.connect(self._turn)
 
     def start(self, code: str, language: str) -> None:
-        """Colour the document, whose text is `code`; a first part at once, the rest in turns."""
+        """Colour the document, whose text is `code`, in turns of the event loop."""
         self._lines = []
         self._source = spans_of(code, language) if language and len(code) <= MAX_CHARS else None
-        self._turn()
+        if self._source is not None:
+            self._timer.start()
 
     @property
     def is_done(self) -> bool:

@@ -20,7 +20,6 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QPalette,
-    QResizeEvent,
     QTextCursor,
     QTextDocument,
     QTextOption,
@@ -28,6 +27,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from app.theme import color, follow, font, px
+from app.widgets.chat.rich import PADDING
 from app.wording import tr
 
 WEB = ("http", "https", "mailto")
@@ -73,11 +73,11 @@ class Prose(QWidget):
     @property
     def text(self) -> str:
         """The whole text without markup."""
-        return self._doc.toPlainText().replace("\u00a0", " ")
+        return _plain(self._doc.toPlainText())
 
     def selected(self) -> str:
         """Return the selected text."""
-        return self._cursor.selection().toPlainText().replace("\u00a0", " ")
+        return _plain(self._cursor.selection().toPlainText())
 
     def retheme(self) -> None:
         """Make the document anew in the present colours and sizes."""
@@ -86,8 +86,6 @@ class Prose(QWidget):
         self._doc.setHtml(self._make())
         self._cursor = QTextCursor(self._doc)
         self._heights.clear()
-        if self.width() > 1:
-            self._doc.setTextWidth(self.width())
         self.setAccessibleName(self.text)
         self.updateGeometry()
         self.update()
@@ -97,11 +95,8 @@ class Prose(QWidget):
     def heightForWidth(self, width: int) -> int:
         """Lines at this width; remembered, for layouts ask often."""
         if width not in self._heights:
-            before = self._doc.textWidth()
             self._doc.setTextWidth(width)
             self._heights[width] = int(self._doc.size().height() + 0.99)
-            if before != width and self.width() > 1:
-                self._doc.setTextWidth(self.width())
         return self._heights[width]
 
     def sizeHint(self) -> QSize:
@@ -113,10 +108,11 @@ class Prose(QWidget):
         """Any width will do; one line at least."""
         return QSize(40, font("read").pixelSize())
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Break the lines anew."""
-        super().resizeEvent(event)
-        self._doc.setTextWidth(self.width())
+    def _laid_out(self) -> QAbstractTextDocumentLayout:
+        """Return the layout at the present width; asking for heights may have left another."""
+        if self._doc.textWidth() != self.width():
+            self._doc.setTextWidth(self.width())
+        return self._doc.documentLayout()
 
     # --- painting -------------------------------------------------------------------------------
 
@@ -132,7 +128,7 @@ class Prose(QWidget):
             selection.format.setBackground(color("accent"))
             selection.format.setForeground(color("accentInk"))
             context.selections = [selection]
-        self._doc.documentLayout().draw(p, context)
+        self._laid_out().draw(p, context)
 
     # --- selecting and links --------------------------------------------------------------------
 
@@ -140,7 +136,7 @@ class Prose(QWidget):
         """Begin a selection, or note the link under the pointer."""
         if event.button() != Qt.MouseButton.LeftButton:
             return
-        self._pressed_link = self._doc.documentLayout().anchorAt(event.position())
+        self._pressed_link = self._laid_out().anchorAt(event.position())
         self._anchor = self._place(event.position())
         self._select(self._anchor, self._anchor)
 
@@ -156,14 +152,14 @@ class Prose(QWidget):
         if event.buttons() & Qt.MouseButton.LeftButton and self._anchor >= 0:
             self._select(self._anchor, self._place(event.position()))
             return
-        link = self._doc.documentLayout().anchorAt(event.position())
+        link = self._laid_out().anchorAt(event.position())
         shape = Qt.CursorShape.PointingHandCursor if link else Qt.CursorShape.IBeamCursor
         self.setCursor(shape)
         self.setToolTip(link)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         """Open a link that was pressed and released without selecting."""
-        link = self._doc.documentLayout().anchorAt(event.position())
+        link = self._laid_out().anchorAt(event.position())
         if link and link == self._pressed_link and not self._cursor.hasSelection():
             open_link(link)
         self._pressed_link = ""
@@ -191,7 +187,7 @@ class Prose(QWidget):
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         """Offer to copy the selection or a link."""
         menu = QMenu(self)
-        link = self._doc.documentLayout().anchorAt(QPointF(event.pos()))
+        link = self._laid_out().anchorAt(QPointF(event.pos()))
         clipboard = QGuiApplication.clipboard()
         if self._cursor.hasSelection():
             menu.addAction(tr("Copy"), lambda: clipboard.setText(self.selected()))
@@ -201,12 +197,17 @@ class Prose(QWidget):
         menu.exec(event.globalPos())
 
     def _place(self, point: QPointF) -> int:
-        return self._doc.documentLayout().hitTest(point, Qt.HitTestAccuracy.FuzzyHit)
+        return self._laid_out().hitTest(point, Qt.HitTestAccuracy.FuzzyHit)
 
     def _select(self, start: int, end: int) -> None:
         self._cursor.setPosition(max(0, start))
         self._cursor.setPosition(max(0, end), QTextCursor.MoveMode.KeepAnchor)
         self.update()
+
+
+def _plain(shown: str) -> str:
+    """Return text as it was written: no padding of inline code, ordinary spaces."""
+    return shown.replace(PADDING, "").replace("\u00a0", " ")
 
 
 def open_link(address: str) -> bool:

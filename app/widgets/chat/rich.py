@@ -11,6 +11,7 @@ from app.widgets.chat.blocks import Block, Items, Math, Paragraph, Quote, Runs, 
 
 LINE = "line-height:130%"
 HEADINGS = {1: ("title", 600), 2: ("section", 600), 3: ("read", 600)}  # 4-6 as 3
+PADDING = "\u202f"  # around inline code; taken out again when text is copied
 _UNBROKEN = 28  # longer inline code may wrap
 
 
@@ -53,7 +54,7 @@ def _run(text: str, run: object) -> str:
         style.append(f"font-family:'{family}';font-size:{size}px;background-color:{ground}")
         if len(text) <= _UNBROKEN:
             shown = shown.replace(" ", "&nbsp;")
-        shown = f"&nbsp;{shown}&nbsp;"
+        shown = f"{PADDING}{shown}{PADDING}"
     else:
         shown = shown.replace("\n", "<br>")
     for flag, rule in (

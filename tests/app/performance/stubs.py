@@ -187,7 +187,11 @@ EMPTY = m.Status(
     devices=(
         m.DeviceStatus(
             device=m.DeviceInfo(
-                name="cpu", title="Ryzen 9 9950X3D", total_bytes=48 * MIB, free_bytes=48 * MIB, emulated=True
+                name="cpu",
+                title="Ryzen 9 9950X3D",
+                total_bytes=48 * MIB,
+                free_bytes=48 * MIB,
+                emulated=True,
             ),
             total_bytes=48 * MIB,
             pools=(m.Pool(name="free", used_bytes=48 * MIB),),
@@ -236,7 +240,9 @@ def profile_bytes(scale=1.0, emulated=False, fmt="mxfp4", record=13_421_772, at=
     points = []
     for link, top in (("fill", 49.6), ("cpu", 57.6), ("joint_fill", 48.3), ("joint_cpu", 31.5)):
         for k in range(16, 27, 2):
-            points.append({"link": link, "size_bytes": 1 << k, "gbps": scale * top * (1 - 0.8 ** (k - 13))})
+            points.append(
+                {"link": link, "size_bytes": 1 << k, "gbps": scale * top * (1 - 0.8 ** (k - 13))}
+            )
     return json.dumps(
         {
             "key": {

@@ -4,7 +4,7 @@ import pytest
 from PySide6.QtGui import QFontDatabase, QFontInfo, QPalette
 from pytestqt.qtbot import QtBot
 
-from app.theme import ZOOM_MAX, ZOOM_MIN, color, duration, font, follow, px, theme
+from app.theme import ZOOM_MAX, ZOOM_MIN, color, duration, follow, font, px, theme
 from app.widgets.labels import Label
 from app.widgets.look import use
 from app.wording import tr

@@ -190,6 +190,40 @@ def test_forward_when_the_device_is_lost_raises_and_forgets_what_never_arrived()
         assert torch.equal(world.decode(0, hidden, routing), oracle(world.pool, 0, hidden, routing))
 
 
+def test_forward_when_a_queued_copy_never_lands_forgets_all_of_the_step(monkeypatch):
+    """The device goes away between publish and wait: none of that step's fills is resident."""
+    with World("fake", 6, MissPolicy.SPLIT) as world:
+
+        def lose(event):
+            world.device.lost = True
+            event.synchronize()
+
+        with monkeypatch.context() as fault:
+            fault.setattr(world.device, "wait", lose)
+            with pytest.raises(DeviceError, match="lost"):
+                world.decode(0, *route_to(0, 1, 2, 3))
+        assert world.cache.resident() == ()
+        world.device.lost = False
+        hidden, routing = route_to(0, 1, 2, 3)
+        assert torch.equal(world.decode(0, hidden, routing), oracle(world.pool, 0, hidden, routing))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_forward_when_the_cpu_side_fails_raises_and_goes_on(device, monkeypatch):
+    """What the worker raised reaches the caller, and the next step finds it idle."""
+    with World(device, 6, MissPolicy.CPU_ONLY) as world:
+
+        def fail(_index):
+            raise RuntimeError("bad memory")
+
+        with monkeypatch.context() as fault:
+            fault.setattr(world.pool, "record", fail)
+            with pytest.raises(RuntimeError, match="bad memory"):
+                world.decode(0, *route_to(0, 1))
+        hidden, routing = route_to(0, 1)
+        assert torch.equal(world.decode(0, hidden, routing), oracle(world.pool, 0, hidden, routing))
+
+
 def test_fake_when_a_step_runs_publishes_fills_before_it_waits():
     """Phases: every copy of a layer is queued before the first is waited for."""
     with World("fake", 8, MissPolicy.FILL_ONLY) as world:

@@ -145,6 +145,8 @@ class LruMachine(RuleBasedStateMachine):
             for source, target in shrunk.moves:
                 assert source >= slots > target
                 self.contents[target] = self.contents[source]
+            moved = [self.contents[source] for source, _ in shrunk.moves]
+            assert moved == [record for record in reversed(self.model) if record in moved]
         self.slots = slots
 
     @invariant()

@@ -51,19 +51,37 @@ class FakeMemory:
 
 
 class Handle:
-    def __init__(self, ids, problem=None):
-        self._ids = ids
+    def __init__(self, work, problem=None):
+        self._work = work
         self._problem = problem
+        self.ids = None
+
+    def run(self):
+        self.ids = tuple(self._work())
 
     def wait(self):
         if self._problem is not None:
             raise self._problem
-        return self._ids
+        return self.ids
+
+
+class LateHandle(Handle):
+    """Runs as late as a device may: when its ids, or those of a later step, are waited for."""
+
+    def __init__(self, queue, work, problem):
+        super().__init__(work, problem)
+        self._queue = queue
+        queue.append(self)
+
+    def wait(self):
+        while self.ids is None:
+            self._queue.popleft().run()
+        return super().wait()
 
 
 @dataclass
 class FakeRunner:
-    """Computes at launch; with latency 1 the ids are only looked at one step later."""
+    """Computes at launch; with latency 1 as late as possible."""
 
     memory: FakeMemory
     latency: Literal[0, 1] = 0
@@ -71,6 +89,7 @@ class FakeRunner:
     faults: deque = field(default_factory=deque)  # exception or None per launch
     wait_faults: deque = field(default_factory=deque)
     rows: dict = field(default_factory=dict)
+    queue: deque = field(default_factory=deque)
     most_rows: int = 0
 
     def open_row(self, row, sampling, seed, prompt_ids):
@@ -88,11 +107,16 @@ class FakeRunner:
         self.launches.append((phase, tuple(works)))
         assert phase == "decode" or len(works) == 1
         assert len({work.row for work in works}) == len(works)
-        ids = []
-        for work in works:
-            ids += self._one(work)
         problem = self.wait_faults.popleft() if self.wait_faults else None
-        return Handle(tuple(ids), problem)
+
+        def compute():
+            return [token for work in works for token in self._one(work)]
+
+        if self.latency:
+            return LateHandle(self.queue, compute, problem)
+        handle = Handle(compute, problem)
+        handle.run()
+        return handle
 
     def _one(self, work: RowWork):
         state = self.rows[work.row]

@@ -83,6 +83,15 @@ def test_context_limit_when_reached_ends_the_reply():
     assert bench.sink.ends == {"a": LENGTH}
 
 
+def test_request_that_ends_for_lack_of_pages_lets_the_next_one_start_at_once():
+    """Found by the random test: the step that only ended a request claimed to have no work."""
+    bench = make_bench(num_pages=4)
+    bench.submit("a", range(60), 500)
+    bench.submit("b", range(60), 1)
+    bench.run()
+    assert bench.sink.ends == {"a": LENGTH, "b": LENGTH}
+
+
 def test_prefill_beside_decode_takes_turns():
     """A reply in progress stalls for one chunk at most."""
     bench = make_bench(chunk=16)
@@ -266,12 +275,19 @@ def _resize(bench, kv_tokens, slots=None, wanted_slots=10):
 def test_resize_under_stream_gives_identical_tokens(latency):
     """Pages move under a running reply; it must not notice."""
     bench = make_bench(num_pages=32, latency=latency)
-    bench.submit("gone", range(300, 400), 1)
+    bench.submit("gone", range(300, 600), 6)  # so that the other one's pages lie high
     bench.submit("a", PROMPT, 60)
-    for size in (512, 192, 320, 160, 512):
+    while "gone" not in bench.sink.ends:
+        bench.scheduler.step()
+    moved = 0
+    for size in (256, 128, 320, 144, 512):
+        before = bench.scheduler.requests()[0].pages
         for _ in range(6):
             bench.scheduler.step()
         _resize(bench, size)
+        bench.scheduler.step()
+        moved += bench.scheduler.requests()[0].pages[: len(before)] != before
+    assert moved
     bench.run()
     assert bench.sink.tokens["a"] == reply_of(PROMPT, 60)
     bench.assert_clean()

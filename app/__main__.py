@@ -1,0 +1,90 @@
+"""`python -m app`: arguments, the things that belong to a process, and the event loop."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtWidgets import QApplication
+
+from app.services.diagnostics import Diagnostics
+from app.services.display import display_problem
+from app.services.interrupts import Interrupts
+from app.services.log_ring import LogRing
+from app.services.settings import Environment, read_environment
+from app.services.single_instance import SingleInstance
+from app.services.tidy import Collector
+
+PAGES = ("chat", "models", "performance", "profiler", "server", "logs", "settings")
+NO_DISPLAY = 78
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m app", description="FreeToken Desktop")
+    parser.add_argument("--page", default="", choices=("", *PAGES), help="page to begin with")
+    parser.add_argument("--home", default="", help="data root instead of the usual one")
+    parser.add_argument(
+        "--smoke",
+        default="",
+        metavar="DIR",
+        help="run every part once, write pictures and smoke.json into DIR, and exit",
+    )
+    return parser.parse_args(arguments)
+
+
+def make_application(offscreen: bool) -> QApplication:
+    """Make the Qt application; closing the window does not end it by itself."""
+    platform = ["-platform", "offscreen"] if offscreen else []
+    app = QApplication(["freetoken-desktop", *platform])
+    app.setApplicationName("FreeToken Desktop")
+    app.setDesktopFileName("freetoken-desktop")
+    app.setQuitOnLastWindowClosed(False)
+    return app
+
+
+def run_desktop(environment: Environment, page: str) -> int:
+    """Show the app until it is closed. Returns the exit code."""
+    app = make_application(offscreen=False)
+    instance = SingleInstance(environment.root.root)
+    if not instance.claim() and instance.hand_over(page):
+        return 0
+    ring = LogRing()
+    diagnostics = Diagnostics(ring, environment.root.logs)
+    collector, interrupts = Collector(), Interrupts()
+    # Qt is up and the log is open: what takes long to import can be reported now.
+    from app.main import Desktop
+
+    desktop = Desktop(environment, ring)
+    instance.asked.connect(desktop.raise_window)
+    interrupts.asked.connect(desktop.quit)
+    desktop.finished.connect(app.quit)
+    desktop.show(page)
+    code = app.exec()
+    instance.close()
+    interrupts.close()
+    collector.close()
+    diagnostics.close()
+    return code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program. Returns the exit code."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    if options.smoke:
+        from app.smoke import run_smoke  # not needed by anybody else
+
+        home = options.home or str(Path(options.smoke).absolute() / "home")
+        return run_smoke(read_environment(home), options.smoke)
+    environment = read_environment(options.home)
+    problem = display_problem(environment)
+    if problem:
+        sys.stderr.write(problem + "\n")
+        return NO_DISPLAY
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the window can answer
+    return run_desktop(environment, options.page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

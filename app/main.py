@@ -1,0 +1,267 @@
+"""The composition root: services -> view models -> pages -> window. Wires, decides nothing.
+
+`Desktop` is the whole app without the event loop; `app.__main__` and `app.smoke` run it.
+"""
+
+import logging
+from dataclasses import dataclass, fields
+
+from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QWidget
+
+from app.services.chat_store import ChatStore
+from app.services.closing import Closing
+from app.services.engine_client import EngineClient
+from app.services.engine_process import EngineProcess
+from app.services.engine_program import find_program
+from app.services.event_log import EventLog
+from app.services.gpu_meter import GpuMeter
+from app.services.job_runner import JobRunner
+from app.services.log_ring import LogRing, child_sink, rotating_file
+from app.services.model_library import ModelLibrary
+from app.services.settings import Environment, Settings, SettingsStore, chosen_folder
+from app.services.tray import Tray
+from app.viewmodels.chat import ChatViewModel
+from app.viewmodels.logs import LogsViewModel
+from app.viewmodels.models import ModelsViewModel
+from app.viewmodels.performance import PerformanceViewModel
+from app.viewmodels.profiler import ProfilerViewModel
+from app.viewmodels.server import ServerViewModel
+from app.viewmodels.session import SessionViewModel
+from app.viewmodels.settings import SettingsViewModel
+from app.views.chat import ChatView
+from app.views.logs import LogsView
+from app.views.main_window import MainWindow
+from app.views.models import ModelsView
+from app.views.performance import PerformanceView
+from app.views.profiler import ProfilerView
+from app.views.server import ServerView
+from app.views.settings import SettingsView
+from app.widgets.icons import icon
+from app.widgets.look import use
+from app.wording import tr
+from engine.protocol.places import resources_dir
+
+_log = logging.getLogger("app")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What works without a window."""
+
+    environment: Environment
+    ring: LogRing
+    settings: SettingsStore
+    client: EngineClient
+    jobs: JobRunner
+    library: ModelLibrary
+    meter: GpuMeter
+    chats: ChatStore
+
+
+@dataclass(frozen=True, slots=True)
+class ViewModels:
+    """State of window and pages."""
+
+    session: SessionViewModel
+    chat: ChatViewModel
+    models: ModelsViewModel
+    performance: PerformanceViewModel
+    profiler: ProfilerViewModel
+    server: ServerViewModel
+    logs: LogsViewModel
+    settings: SettingsViewModel
+
+
+def make_services(environment: Environment, ring: LogRing) -> Services:
+    """Build the services; nothing is started yet."""
+    root = environment.root
+    settings = SettingsStore(root.settings_file)
+    program = find_program(environment.engine_program or settings.value.engine_program, root)
+    engine_log = child_sink(ring, "engine", rotating_file(root.logs / "engine.log"))
+    job_log = child_sink(ring, "job", rotating_file(root.logs / "jobs.log"))
+    _log.info("engine program: %s (%s)", program.path, program.origin)
+    return Services(
+        environment=environment,
+        ring=ring,
+        settings=settings,
+        client=EngineClient(EngineProcess(program, engine_log), engine_log),
+        jobs=JobRunner(program, root.root / "jobs.json", job_log),
+        library=ModelLibrary(
+            root.models, resources_dir() / "models", chosen_folder(settings.value)
+        ),
+        meter=GpuMeter(),
+        chats=ChatStore(root.chats),
+    )
+
+
+def make_view_models(s: Services) -> ViewModels:
+    """Build the view models on the services."""
+    root = s.environment.root
+    session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter)
+    return ViewModels(
+        session=session,
+        chat=ChatViewModel(s.chats, s.client, s.settings),
+        models=ModelsViewModel(s.library, s.jobs, s.client, session, s.meter),
+        performance=PerformanceViewModel(s.client, root.profiles),
+        profiler=ProfilerViewModel(s.jobs, s.client, root.profiles),
+        server=ServerViewModel(),
+        logs=LogsViewModel(s.ring, root.logs),
+        settings=SettingsViewModel(s.settings, root, session.engine_facts),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages, in the order of the rail."""
+
+    chat: ChatView
+    models: ModelsView
+    performance: PerformanceView
+    profiler: ProfilerView
+    server: ServerView
+    logs: LogsView
+    settings: SettingsView
+
+    def by_name(self) -> dict[str, QWidget]:
+        """Return them as the window takes them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def make_pages(vm: ViewModels) -> Pages:
+    """Build the pages on the view models."""
+    return Pages(
+        chat=ChatView(vm.chat),
+        models=ModelsView(vm.models),
+        performance=PerformanceView(vm.performance),
+        profiler=ProfilerView(vm.profiler),
+        server=ServerView(vm.server),
+        logs=LogsView(vm.logs),
+        settings=SettingsView(vm.settings),
+    )
+
+
+class Desktop(QObject):
+    """The app.
+
+    Attributes:
+        services, vm, pages, window, closing: its parts, for the smoke run and tests.
+
+    Signals:
+        finished(): everything is stopped; the event loop may end.
+    """
+
+    finished = Signal()
+
+    def __init__(self, environment: Environment, ring: LogRing) -> None:
+        super().__init__()
+        self.services = make_services(environment, ring)
+        self._events = EventLog(self.services.client, self.services.jobs)
+        self._look(self.services.settings.value)
+        self.vm = make_view_models(self.services)
+        self.pages = make_pages(self.vm)
+        self.window = MainWindow(self.vm.session, self.pages.by_name())
+        self.tray = Tray(icon("models"), self)
+        s, vm = self.services, self.vm
+        self.closing = Closing(
+            s.client,
+            s.jobs,
+            first=(vm.session.close, vm.chat.close, s.library.close),
+            last=(s.meter.stop, s.chats.close, self.tray.close),
+        )
+        self.closing.finished.connect(self.finished)
+        self._wire_settings()
+        self._wire_window()
+        self._wire_pages()
+
+    def show(self, page: str = "") -> None:
+        """Show the window; engine, library and meter start after its first picture."""
+        settings = self.services.settings.value
+        self.window.restore(settings.geometry, settings.rail_folded)
+        self.window.show()
+        if page:
+            self.window.show_page(page)
+        QTimer.singleShot(0, self, self._begin)
+
+    def raise_window(self, page: str = "") -> None:
+        """Bring the window to the front: a second start, or the tray."""
+        self.window.showNormal() if self.window.isMinimized() else self.window.show()
+        self.window.raise_()
+        self.window.activateWindow()
+        if page:
+            self.window.show_page(page)
+
+    def quit(self) -> None:
+        """Close the window and stop everything; `finished` follows within five seconds."""
+        self.window.close()  # hands out its place
+        self.closing.begin()
+
+    def _begin(self) -> None:
+        _log.info("window shown")
+        self.services.meter.start()
+        self.vm.session.start()
+        for sentence in self.services.settings.notices:
+            self.window.toast(sentence, "warn")
+
+    # --- wires
+
+    def _wire_settings(self) -> None:
+        s, vm = self.services, self.vm
+        s.settings.changed.connect(self._look)
+        s.settings.changed.connect(self._follow_folder)
+        vm.settings.notice.connect(self._warn)
+        vm.settings.restart_needed.connect(self._offer_restart)
+
+    def _wire_window(self) -> None:
+        window, settings = self.window, self.services.settings
+        window.zoomed.connect(lambda zoom: settings.set(zoom=zoom))
+        window.remembered.connect(self._on_closed)
+        window.quit_wanted.connect(self.quit)
+        window.context_wanted.connect(self._show_context)
+        self.tray.open_wanted.connect(self.raise_window)
+        self.tray.quit_wanted.connect(self.quit)
+        self.vm.session.changed.connect(self._show_state)
+
+    def _wire_pages(self) -> None:
+        vm, window = self.vm, self.window
+        vm.profiler.measured.connect(vm.performance.reload_profiles)
+        vm.chat.page_requested.connect(window.show_page)
+        vm.chat.load_requested.connect(vm.session.load_default)
+        vm.chat.restart_requested.connect(vm.session.restart_engine)
+        vm.chat.said.connect(self._say)
+        self.pages.performance.models_wanted.connect(self._show_models)
+
+    def _look(self, settings: Settings) -> None:
+        use(settings.theme, settings.zoom, settings.language, settings.reduced_motion)
+
+    def _follow_folder(self, settings: Settings) -> None:
+        self.services.library.set_extra(chosen_folder(settings))
+
+    def _on_closed(self, place: str, folded: bool) -> None:
+        """The window was closed: remember its place, then end or live on in the tray."""
+        settings = self.services.settings
+        settings.set(geometry=place, rail_folded=folded)
+        if not (settings.value.close_to_tray and self.tray.is_available):
+            self.closing.begin()
+        elif not self.closing.has_begun and not settings.value.tray_told:
+            settings.set(tray_told=True)
+            self.tray.say(tr("FreeToken Desktop goes on in the tray, with its model loaded."))
+
+    def _show_state(self) -> None:
+        self.tray.set_state(self.vm.session.sentence)
+
+    def _show_models(self) -> None:
+        self.window.show_page("models")
+
+    def _show_context(self) -> None:
+        self.window.show_page("chat")
+        self.window.actions_by_id["inspector"].trigger()
+
+    def _say(self, sentence: str) -> None:
+        self.window.toast(sentence, "info")
+
+    def _warn(self, sentence: str) -> None:
+        self.window.toast(sentence, "warn")
+
+    def _offer_restart(self, _label: str) -> None:
+        self.window.toast(tr("Counts from the next start of the app."), "info")

@@ -1,0 +1,282 @@
+"""The Models page's state: what is installed, what is being converted, what went wrong.
+
+Lists the library, starts conversions as jobs, hands loading to the session. QtCore only.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from PySide6.QtCore import QObject, Signal
+
+from app.predict.fit import FitAdvice, judge_fit
+from app.services.engine_client import EngineClient
+from app.services.gpu_meter import GpuMeter, MeterReading
+from app.services.job_runner import JobRunner
+from app.services.job_state import JobState
+from app.services.model_library import ModelEntry, ModelLibrary, SkipNote
+from app.viewmodels.session import SessionViewModel
+from app.wording import tr
+from engine.protocol import messages as m
+from engine.protocol.errors import ErrorCode
+
+STAGES = ("check", "convert", "verify", "ready")
+SHOWN_JOBS = ("convert", "verify")
+_SPEEDS = 40
+_GRAIN = 256 << 20  # free memory is judged in steps, so that a chip does not flicker
+
+RowState = Literal["loaded", "loading", "ready", "source"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One installed model, its state, and how it fits this machine."""
+
+    entry: ModelEntry
+    state: RowState
+    fit: FitAdvice
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One conversion: the job, its stage (index of STAGES), and speeds in bytes/s, oldest first."""
+
+    job: JobState
+    stage: int
+    speeds: tuple[float, ...] = ()
+
+
+class ModelsViewModel(QObject):
+    """See the module.
+
+    Signals:
+        rows_changed(): `rows`, `notes` or `missing` differ.
+        jobs_changed(): `jobs` differ.
+        problem_changed(): `problem` differs.
+        freed(str, int): a model was deleted: its name and the bytes.
+    """
+
+    rows_changed = Signal()
+    jobs_changed = Signal()
+    problem_changed = Signal()
+    freed = Signal(str, int)
+
+    def __init__(
+        self,
+        library: ModelLibrary,
+        jobs: JobRunner,
+        client: EngineClient,
+        session: SessionViewModel,
+        meter: GpuMeter | None = None,
+    ) -> None:
+        super().__init__()
+        self._library, self._jobs, self._client, self._session = library, jobs, client, session
+        self._ram = (0, 0)  # total, free
+        self._loading: Path | None = None  # asked for here
+        self._coming = ""  # name of what the session loads
+        self._speeds: dict[str, list[float]] = {}
+        self.rows: tuple[ModelRow, ...] = ()
+        self.jobs: tuple[JobRow, ...] = ()
+        self.problem = ""
+        library.changed.connect(self._renew_rows)
+        for signal in (client.loaded, client.unloaded, client.stopped, client.failed):
+            signal.connect(self._on_engine)
+        session.changed.connect(self._on_session)
+        jobs.changed.connect(self._renew_jobs)
+        jobs.progress.connect(self._on_progress)
+        jobs.done.connect(self._on_done)
+        jobs.failed.connect(self._on_failed)
+        if meter is not None:
+            meter.reading.connect(self._on_reading)
+        self._renew_rows()
+        self._renew_jobs()
+
+    # --- facts ------------------------------------------------------------------------------
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether the folders were looked at."""
+        return self._library.is_scanned
+
+    @property
+    def folder(self) -> Path:
+        """Where imported models go."""
+        return self._library.target_folder
+
+    @property
+    def missing(self) -> tuple[Path, ...]:
+        """Models folders that are not there now."""
+        return self._library.missing
+
+    @property
+    def notes(self) -> tuple[SkipNote, ...]:
+        """What the list leaves out, and why."""
+        return self._library.notes
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all converted models."""
+        return sum(row.entry.total_bytes for row in self.rows if row.entry.kind == "ftw")
+
+    # --- intents ----------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Look into the folders again (case C-07)."""
+        self._library.refresh()
+
+    def load(self, path: Path) -> None:
+        """Load a model; one that came with the app is prepared first."""
+        self._say("")
+        self._loading = path
+        self._session.load(str(path))
+        self._renew_rows()
+
+    def unload(self) -> None:
+        """Free the loaded model."""
+        self._session.unload()
+
+    def import_folders(self, paths: tuple[Path, ...]) -> None:
+        """Convert folders that were chosen or dropped; what is none is named (case G-04)."""
+        self._say("")
+        for path in paths:
+            reason = self._refuse(path)
+            if reason:
+                self._say(reason)
+            else:
+                self._convert(path)
+
+    def delete(self, path: Path) -> None:
+        """Delete a converted model for good; a loaded one is kept."""
+        row = next((r for r in self.rows if r.entry.path == path), None)
+        if row is None or row.state in ("loaded", "loading"):
+            return
+        try:
+            freed = self._library.delete(path)
+        except (OSError, ValueError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) else str(problem)
+            self._say(tr("{name} could not be deleted: {why}", name=row.entry.name, why=why or ""))
+            return
+        self.freed.emit(row.entry.name, freed)
+
+    def cancel(self, job_id: str) -> None:
+        """End a conversion; nothing half-written stays."""
+        self._jobs.cancel(job_id)
+
+    def retry(self, job_id: str) -> None:
+        """Begin a failed or interrupted conversion again."""
+        self._jobs.resume(job_id)
+
+    def dismiss(self, job_id: str) -> None:
+        """Take a conversion that is over from the page."""
+        self._jobs.dismiss(job_id)
+
+    def dismiss_problem(self) -> None:
+        """Take the sentence from the page."""
+        self._say("")
+
+    # --- events -----------------------------------------------------------------------------
+
+    def _on_engine(self, *_: object) -> None:
+        self._loading = None
+        self._renew_rows()
+
+    def _on_session(self) -> None:
+        """The session may load a model by itself, at the start or after a restart."""
+        busy = self._session.state is m.EngineState.LOADING
+        coming = self._session.model_name if busy else ""
+        if coming != self._coming:
+            self._coming = coming
+            self._renew_rows()
+
+    def _on_progress(self, job_id: str, _event: m.Progress) -> None:
+        job = self._jobs.job(job_id)
+        if job is not None and job.speed_bytes_s is not None:
+            speeds = self._speeds.setdefault(job_id, [])
+            speeds.append(job.speed_bytes_s)
+            del speeds[:-_SPEEDS]
+
+    def _on_done(self, job_id: str, event: m.JobDone) -> None:
+        self._speeds.pop(job_id, None)
+        if event.job == "convert":
+            self._library.refresh()
+
+    def _on_failed(self, job_id: str, event: m.Error) -> None:
+        self._speeds.pop(job_id, None)
+        if event.code is ErrorCode.CANCELLED:
+            self._jobs.dismiss(job_id)
+
+    def _on_reading(self, reading: MeterReading) -> None:
+        free = (reading.ram_total - reading.ram_used) // _GRAIN * _GRAIN
+        if (reading.ram_total, free) != self._ram:
+            self._ram = (reading.ram_total, free)
+            self._renew_rows()
+
+    # --- parts ------------------------------------------------------------------------------
+
+    def _refuse(self, path: Path) -> str:
+        """Say why a path cannot be imported; "" if it can be tried."""
+        if not path.exists():
+            return tr("{path} is not there.", path=path)
+        if not path.is_dir():
+            return tr("{name} is a file. Drop the folder that holds the model.", name=path.name)
+        if (path / "model.ftw").is_file():
+            return tr(
+                "{name} is converted already. Move it into {folder} and refresh.",
+                name=path.name,
+                folder=self.folder,
+            )
+        if not (path / "config.json").is_file():
+            return tr(
+                "{name} has no config.json: it is not the folder of a published model.",
+                name=path.name,
+            )
+        for job in self._jobs.jobs():
+            if job.job == "convert" and job.is_open and job.spec.get("source") == str(path):
+                return tr("{name} is being converted already.", name=path.name)
+        return ""
+
+    def _convert(self, path: Path) -> None:
+        try:
+            target = self._library.target_for(path.name)
+        except OSError as problem:
+            self._say(tr("Nothing was imported: {why}", why=problem.strerror or str(problem)))
+            return
+        spec: dict[str, object] = {"source": str(path), "target": str(target), "id": path.name}
+        self._jobs.start("convert", spec, path.name)
+
+    def _renew_rows(self, *_: object) -> None:
+        model = self._client.model
+        loaded = Path(model.path) if model is not None else None
+        total, free = self._ram
+        rows = []
+        for entry in self._library.entries():
+            state: RowState = "source" if entry.kind == "builtin_source" else "ready"
+            if entry.path == loaded:
+                state = "loaded"
+            elif entry.path == self._loading or entry.name == self._coming:
+                state = "loading"
+            used = entry.ram_bytes if state == "loaded" else 0  # it has its memory already
+            rows.append(ModelRow(entry, state, judge_fit(entry.ram_bytes, total, free + used)))
+        self.rows = tuple(rows)
+        self.rows_changed.emit()
+
+    def _renew_jobs(self) -> None:
+        self.jobs = tuple(
+            JobRow(job, _stage(job), tuple(self._speeds.get(job.id, ())))
+            for job in self._jobs.jobs()
+            if job.job in SHOWN_JOBS and job.phase not in ("done", "cancelled")
+        )
+        self.jobs_changed.emit()
+
+    def _say(self, sentence: str) -> None:
+        if sentence != self.problem:
+            self.problem = sentence
+            self.problem_changed.emit()
+
+
+def _stage(job: JobState) -> int:
+    """The stage a job is in, by its newest progress; a finished one is past the last."""
+    if job.phase == "done":
+        return len(STAGES) - 1
+    stage = job.progress.stage if job.progress is not None else STAGES[0]
+    return STAGES.index(stage) if stage in STAGES else 0

@@ -1,0 +1,274 @@
+"""Models: conversions on top, then what is installed, then the place to drop a folder.
+
+Places widgets and binds them to the view model; decides nothing.
+"""
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent, QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from app.predict import amounts
+from app.theme import follow, px
+from app.viewmodels.models import ModelsViewModel
+from app.views.models_parts import (
+    ACTION_W,
+    FIT_W,
+    NARROW_FIT_W,
+    SIZE_W,
+    STATE_W,
+    DeleteDialog,
+    JobRowView,
+    ModelRowView,
+    dropped_paths,
+)
+from app.widgets.buttons import Button
+from app.widgets.cards import Card, EmptyState, Line, page_head
+from app.widgets.labels import Elide, Icon, Label
+from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
+from app.widgets.meters import Sentence
+from app.wording import tr, tr_count
+
+NARROW_BELOW = 900  # px of page width
+_MOST_NOTES = 5
+
+
+class ModelsView(QWidget):
+    """The page. Folders can be dropped anywhere on it (case G-04)."""
+
+    def __init__(self, vm: ModelsViewModel) -> None:
+        super().__init__()
+        self._vm = vm
+        self._rows: dict[Path, ModelRowView] = {}
+        self._jobs: dict[str, JobRowView] = {}
+        self.setAcceptDrops(True)
+        self.refresh = Button("", "ghost", "retry", name=tr("Look again"))
+        self.import_button = Button(tr("Import folder…"), "secondary", "folder")
+        self._make_bands()
+        self._list = vbox(gap=0)
+        self._list_card = Card(self._list)
+        self._head_row = self._header()
+        self._empty = Card(vbox(self._make_empty()))
+        self._notes = Label("", "meta", "text3", wrap=True)
+        self._job_box = vbox(gap=10)
+        body = vbox(
+            page_head(tr("Models"), self.refresh, self.import_button),
+            self._problem_band,
+            self._missing_band,
+            self._job_box,
+            self._place_card,
+            vbox(self._head_row, self._list_card, self._empty, gap=6),
+            self._drop_card,
+            self._notes,
+            None,
+            gap=12,
+            pad=(20, 12, 20, 14),
+        )
+        self.setLayout(vbox(Scroll(holder(body)), gap=0))
+        self._connect()
+        self._is_narrow = False
+        follow(self._show_rows)
+        follow(self._show_jobs)
+        follow(self._show_problem)
+
+    def _make_bands(self) -> None:
+        self._problem = Sentence()
+        self._close = Button("", "ghost", "x", small=True, name=tr("Dismiss"))
+        self._problem_band = Card(
+            hbox((self._problem, 1), self._close, gap=8, pad=(16, 9, 10, 9)), edge="danger"
+        )
+        self._missing = Sentence()
+        again = Button(tr("Look again"), "secondary", small=True)
+        again.clicked.connect(self._vm.refresh)
+        self._missing_band = Card(hbox((self._missing, 1), again, gap=8, pad=(16, 9, 10, 9)))
+        self._where = Elide("", "body", "text", 500)
+        self._sum = Label("", "meta", "text3")
+        self._place_card = Card(
+            hbox(Icon("disk", 16), (self._where, 1), self._sum, gap=8, pad=(16, 10, 16, 10))
+        )
+        words = tr("Drop a checkpoint folder here to import it. The original stays as it is.")
+        self._drop_card = Card(
+            hbox(
+                None,
+                Icon("download", 16, "text3"),
+                Label(words, "meta", "text3"),
+                None,
+                gap=8,
+                pad=(12, 16, 12, 16),
+            ),
+            fill="canvas",
+        )
+
+    def _make_empty(self) -> QWidget:
+        self._empty_button = Button(tr("Import folder…"), "secondary", "folder")
+        self._empty_state = EmptyState(
+            tr("No models yet."),
+            self._empty_button,
+            "models",
+            tr("Import the folder of a published checkpoint; it is converted once."),
+        )
+        return self._empty_state
+
+    def _header(self) -> QWidget:
+        def head(text: str, width: int, right: bool = False) -> QWidget:
+            label = Label(text, "caption", "text3", 500)
+            if right:
+                label.setAlignment(Qt.AlignmentFlag.AlignRight)
+            return fixed(label, width)
+
+        self._fit_head = head(tr("Fit on this PC"), FIT_W)
+        return holder(
+            hbox(
+                (Label(tr("Model"), "caption", "text3", 500), 1),
+                head(tr("State"), STATE_W),
+                self._fit_head,
+                head(tr("Size"), SIZE_W, right=True),
+                head("", ACTION_W),
+                gap=12,
+                pad=(16, 0, 10, 0),
+            )
+        )
+
+    def _connect(self) -> None:
+        vm = self._vm
+        vm.rows_changed.connect(self._show_rows)
+        vm.jobs_changed.connect(self._show_jobs)
+        vm.problem_changed.connect(self._show_problem)
+        self._close.clicked.connect(vm.dismiss_problem)
+        self.refresh.clicked.connect(vm.refresh)
+        self.import_button.clicked.connect(self._choose_folder)
+        self._empty_button.clicked.connect(self._choose_folder)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Leave out what does not fit."""
+        super().resizeEvent(event)
+        narrow = self.width() < px(NARROW_BELOW)
+        if narrow != self._is_narrow:
+            self._is_narrow = narrow
+            fixed(self._fit_head, NARROW_FIT_W if narrow else FIT_W)
+            for row in self._rows.values():
+                row.set_narrow(narrow)
+            for job in self._jobs.values():
+                job.set_narrow(narrow)
+
+    # --- intents ----------------------------------------------------------------------------
+
+    def _choose_folder(self) -> None:
+        title = tr("Choose the folder of a published checkpoint")
+        chosen = QFileDialog.getExistingDirectory(self, title)
+        if chosen:
+            self._vm.import_folders((Path(chosen),))
+
+    def _ask_delete(self, path: Path) -> None:
+        row = next((r for r in self._vm.rows if r.entry.path == path), None)
+        if row is None:
+            return
+        dialog = DeleteDialog(row.entry.name, row.entry.total_bytes, self)
+        dialog.accepted.connect(_Delete(self._vm, path))
+        dialog.open()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        """Show where it goes; what cannot be imported is named after the drop."""
+        if dropped_paths(event):
+            self._drop_card.set_look(fill="selected", border="accent")
+            event.acceptProposedAction()
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        """It went away again."""
+        self._drop_card.set_look(fill="canvas", border="line")
+        super().dragLeaveEvent(event)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        """Import each folder that was dropped."""
+        self._drop_card.set_look(fill="canvas", border="line")
+        urls = event.mimeData().urls()
+        paths = tuple(Path(url.toLocalFile()) for url in urls if url.isLocalFile())
+        event.acceptProposedAction()
+        self._vm.import_folders(paths)
+
+    # --- binding ----------------------------------------------------------------------------
+
+    def _show_rows(self) -> None:
+        vm = self._vm
+        wanted = [row.entry.path for row in vm.rows]
+        if wanted != list(self._rows):
+            self._arrange(wanted)
+        for row in vm.rows:
+            self._rows[row.entry.path].show_row(row)
+        self._list_card.setVisible(bool(vm.rows))
+        self._head_row.setVisible(bool(vm.rows))
+        self._empty.setVisible(not vm.rows and vm.is_scanned)
+        self._where.set_text(str(vm.folder))
+        count = sum(row.entry.kind == "ftw" for row in vm.rows)
+        models = tr_count("{count} model", "{count} models", count)
+        self._sum.set_text(f"{models} · {amounts.disk(vm.total_bytes)}" if count else "")
+        self._missing_band.setVisible(bool(vm.missing))
+        missing = ", ".join(str(path) for path in vm.missing)
+        words = tr(
+            "The models folder {path} is not there. Its models come back with it.", path=missing
+        )
+        self._missing.show_text("warn", words if vm.missing else "")
+        self._show_notes()
+
+    def _arrange(self, wanted: list[Path]) -> None:
+        """Put the rows in order; rows that stay keep their widget, and with it the focus."""
+        while (item := self._list.takeAt(0)) is not None:
+            widget = item.widget()
+            if isinstance(widget, Line):
+                widget.deleteLater()
+        for path in [path for path in self._rows if path not in wanted]:
+            self._rows.pop(path).deleteLater()
+        rows: dict[Path, ModelRowView] = {}
+        for path in wanted:
+            if rows:
+                self._list.addWidget(Line())
+            rows[path] = self._rows.get(path) or self._make_row(path)
+            self._list.addWidget(rows[path])
+        self._rows = rows
+
+    def _make_row(self, path: Path) -> ModelRowView:
+        row = ModelRowView(path)
+        row.set_narrow(self._is_narrow)
+        row.load_asked.connect(self._vm.load)
+        row.unload_asked.connect(self._vm.unload)
+        row.delete_asked.connect(self._ask_delete)
+        return row
+
+    def _show_notes(self) -> None:
+        notes = self._vm.notes
+        lines = [f"{note.path.name}: {note.reason}" for note in notes[:_MOST_NOTES]]
+        head = tr_count("{count} entry was left out:", "{count} entries were left out:", len(notes))
+        self._notes.set_text("\n".join([str(head), *lines]) if notes else "")
+        self._notes.setVisible(bool(notes))
+
+    def _show_jobs(self) -> None:
+        wanted = {row.job.id: row for row in self._vm.jobs}
+        for job_id in [job_id for job_id in self._jobs if job_id not in wanted]:
+            card = self._jobs.pop(job_id)
+            self._job_box.removeWidget(card)
+            card.deleteLater()
+        for job_id, row in wanted.items():
+            if job_id not in self._jobs:
+                card = JobRowView(job_id)
+                card.set_narrow(self._is_narrow)
+                card.cancel_asked.connect(self._vm.cancel)
+                card.retry_asked.connect(self._vm.retry)
+                card.dismiss_asked.connect(self._vm.dismiss)
+                self._jobs[job_id] = card
+                self._job_box.addWidget(card)
+            self._jobs[job_id].show_row(row)
+
+    def _show_problem(self) -> None:
+        self._problem.show_text("refused", self._vm.problem)
+        self._problem_band.setVisible(bool(self._vm.problem))
+
+
+class _Delete:
+    """Deletes one model when called; a plain object, so that no closure keeps the page alive."""
+
+    def __init__(self, vm: ModelsViewModel, path: Path) -> None:
+        self._vm, self._path = vm, path
+
+    def __call__(self) -> None:
+        self._vm.delete(self._path)

@@ -1,0 +1,324 @@
+"""The rows and dialogs of the Models page. They show plain data and say what was pressed."""
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QDragEnterEvent
+from PySide6.QtWidgets import QDialog, QWidget
+
+from app.predict import amounts
+from app.predict.fit import Fit, FitAdvice
+from app.services.job_state import JobState
+from app.theme import color, follow, px
+from app.viewmodels.models import JobRow, ModelRow, RowState
+from app.widgets.bars import Bar
+from app.widgets.buttons import Button
+from app.widgets.cards import Card
+from app.widgets.charts.bars import Sparkline
+from app.widgets.chips import Chip, StatePill
+from app.widgets.labels import Elide, Label
+from app.widgets.layout import fixed, hbox, holder, vbox
+from app.widgets.meters import Sentence, StageDots
+from app.wording import Phrase, tr, tr_count
+
+STATE_W, FIT_W, SIZE_W, ACTION_W = 112, 204, 64, 124
+NARROW_FIT_W = 78  # the chip alone; the number moves into its tool tip
+_STAGE_WORDS = (tr("Check"), tr("Convert"), tr("Verify"), tr("Ready"))
+_FITS: dict[Fit, tuple[Phrase, str]] = {
+    Fit.FITS: (tr("Fits"), "ok"),
+    Fit.TIGHT: (tr("Tight"), "warn"),
+    Fit.TOO_BIG: (tr("Too big"), "danger"),
+}
+
+
+def fit_reason(advice: FitAdvice) -> Phrase:
+    """The number that decides."""
+    need, have = amounts.memory(advice.need_bytes), amounts.memory(advice.have_bytes)
+    if advice.fit is Fit.TOO_BIG:
+        have = have.removesuffix(" GiB") if need.endswith(" GiB") else have
+        return tr("RAM {have} < {need}", have=have, need=need)
+    if advice.fit is Fit.TIGHT:
+        return tr("{have} of RAM free", have=have)
+    return tr("needs {need} of RAM", need=need)
+
+
+def facts_of(row: ModelRow) -> str:
+    """What the model is, in one line."""
+    entry = row.entry
+    parts: list[str] = []
+    if entry.num_experts:
+        used = tr("{used} of {all} experts", used=entry.top_k, all=entry.num_experts)
+        parts.append(used if entry.top_k else tr("{all} experts", all=entry.num_experts))
+    if entry.num_layers:
+        parts.append(tr_count("{count} layer", "{count} layers", entry.num_layers))
+    if entry.context_tokens:
+        parts.append(tr("{count} context", count=amounts.tokens(entry.context_tokens)))
+    if row.state == "source":
+        parts.append(tr("not prepared yet"))
+    return "  ·  ".join(str(part) for part in parts)
+
+
+class ModelRowView(QWidget):
+    """One installed model.
+
+    Signals:
+        load_asked(Path), unload_asked(), delete_asked(Path).
+    """
+
+    load_asked = Signal(object)
+    unload_asked = Signal()
+    delete_asked = Signal(object)
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._row: ModelRow | None = None
+        self._state: RowState | None = None
+        self._is_narrow = False
+        self._name = Label("", "body", "text", 600)
+        self._ftw, self._format = Chip("FTW"), Chip("")
+        self._builtin = Chip(tr("Comes with the app"))
+        self._facts = Elide("", "meta", "text3")
+        self._pill = StatePill("ready")
+        self._fit, self._why = Chip(tr("Fits"), "ok"), Elide("", "caption", "text3")
+        self._size = Label("", "meta", "text2")
+        self._size.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.action = Button(tr("Load"), "secondary", "play")
+        self.delete = Button("", "ghost", "trash", name=tr("Delete"))
+        self._fit_cell = fixed(holder(hbox(self._fit, (self._why, 1), gap=7)), FIT_W)
+        names = hbox(self._name, self._ftw, self._format, self._builtin, None, gap=6)
+        left = vbox(None, names, self._facts, None, gap=3)
+        self.setLayout(
+            hbox(
+                (left, 1),
+                fixed(holder(hbox(self._pill, None)), STATE_W),
+                self._fit_cell,
+                fixed(self._size, SIZE_W),
+                fixed(holder(hbox(None, self.action, self.delete, gap=4)), ACTION_W),
+                gap=12,
+                pad=(16, 0, 10, 0),
+            )
+        )
+        fixed(self, height=64)
+        self.action.clicked.connect(self._act)
+        self.delete.clicked.connect(self._ask_delete)
+        follow(self._retell)
+
+    def show_row(self, row: ModelRow) -> None:
+        """Show a model as it stands now."""
+        self._row = row
+        self._retell()
+
+    def set_narrow(self, narrow: bool) -> None:
+        """Leave out what a tool tip can say."""
+        self._is_narrow = narrow
+        fixed(self._fit_cell, NARROW_FIT_W if narrow else FIT_W)
+        self._retell()
+
+    def _retell(self) -> None:
+        row = self._row
+        if row is None:
+            return
+        entry = row.entry
+        self._name.set_text(entry.name)
+        self._ftw.setVisible(entry.kind == "ftw")
+        self._format.set_text(entry.quant or "–")
+        self._format.setVisible(bool(entry.quant))
+        self._builtin.setVisible(entry.is_builtin and not self._is_narrow)
+        self._facts.set_text(facts_of(row))
+        self._size.set_text(amounts.disk(entry.total_bytes))
+        self._show_state(row)
+        known = row.fit.fit in _FITS
+        self._fit.setVisible(known)
+        self._why.setVisible(known and not self._is_narrow)
+        self._fit.setToolTip(fit_reason(row.fit) if known else "")
+        if known:
+            self._fit.set_text(*_FITS[row.fit.fit])
+            self._why.set_text(fit_reason(row.fit))
+        self.setAccessibleName(entry.name)
+        self.delete.set_name(tr("Delete {name}", name=entry.name))
+
+    def _show_state(self, row: ModelRow) -> None:
+        self._state = row.state
+        loaded, busy = row.state == "loaded", row.state == "loading"
+        self._pill.setVisible(loaded or busy)
+        self._pill.set_state("ready" if loaded else "loading", tr("Loaded") if loaded else "")
+        self._pill.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        if loaded:
+            self.action.set_text(tr("Unload"))
+            self.action.set_icon("")
+        else:
+            self.action.set_text(tr("Load"))
+            self.action.set_icon("play")
+        source = row.state == "source"
+        self.action.set_tip(tr("It is converted first, once.") if source else "")
+        self.action.setEnabled(not busy)
+        self.action.set_name(tr("{action}: {name}", action=self.action.text(), name=row.entry.name))
+        self.delete.setVisible(row.entry.kind == "ftw")
+        self.delete.setEnabled(row.state == "ready")
+        self.delete.set_tip("" if row.state == "ready" else tr("Unload it first."))
+
+    def _act(self) -> None:
+        if self._state == "loaded":
+            self.unload_asked.emit()
+        else:
+            self.load_asked.emit(self.path)
+
+    def _ask_delete(self) -> None:
+        self.delete_asked.emit(self.path)
+
+
+class JobRowView(Card):
+    """One conversion: facts, stages, speed, and what can be done about it.
+
+    Signals:
+        cancel_asked(str), retry_asked(str), dismiss_asked(str): with the job's id.
+    """
+
+    cancel_asked = Signal(str)
+    retry_asked = Signal(str)
+    dismiss_asked = Signal(str)
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self._row: JobRow | None = None
+        self._name = Label("", "body", "text", 600)
+        self._line = Elide("", "meta", "text2")
+        self._error = Sentence()
+        self._speed = Sparkline(tr("Speed of the conversion"))
+        self._dots = StageDots(_STAGE_WORDS)
+        self._bar = Bar((), 4)
+        self.retry = Button("", "ghost", "retry", name=tr("Begin again"))
+        self.close_button = Button("", "ghost", "x", name=tr("Cancel"))
+        head = hbox(
+            (vbox(self._name, self._line, gap=5), 1),
+            8,
+            self._speed,
+            self._dots,
+            6,
+            self.retry,
+            self.close_button,
+            gap=4,
+        )
+        super().__init__(vbox(head, self._error, self._bar, gap=9, pad=(16, 12, 12, 12)))
+        self.retry.clicked.connect(self._ask_retry)
+        self.close_button.clicked.connect(self._ask_close)
+        follow(self._retell)
+
+    def set_narrow(self, narrow: bool) -> None:
+        """Draw the stages closer together."""
+        self._dots.set_width(216 if narrow else 300)
+
+    def show_row(self, row: JobRow) -> None:
+        """Show how far the conversion is, or why it ended."""
+        self._row = row
+        self._retell()
+
+    def _retell(self) -> None:
+        row = self._row
+        if row is None:
+            return
+        job = row.job
+        over = not job.is_open
+        failed = job.phase == "failed"
+        self.set_look(edge="danger" if failed else "")
+        self._name.set_text(job.title)
+        self._line.set_text(job_line(job))
+        error = job.error
+        text = f"{error.message} {error.hint}".strip() if failed and error is not None else ""
+        self._error.setVisible(bool(text))
+        self._error.show_text("refused", text)
+        state = "fail" if failed else "run" if job.phase == "running" else "wait"
+        self._dots.show_stage(row.stage, job.share, state)
+        self._speed.set_values(row.speeds)
+        self._speed.setVisible(len(row.speeds) > 1 and job.phase == "running")
+        share = job.share or 0.0
+        role = "danger" if failed else "warn" if job.is_stalled or over else "accent"
+        self._bar.set_parts([(role, share)])
+        self._bar.set_name(tr("{share} done", share=amounts.share(share)))
+        self.retry.setVisible(over)
+        words = tr("Resume") if job.phase == "interrupted" else tr("Begin again")
+        self.retry.set_name(tr("{action}: {name}", action=words, name=job.title))
+        end = tr("Dismiss") if over else tr("Cancel")
+        self.close_button.set_name(tr("{action}: {name}", action=end, name=job.title))
+        self.close_button.setEnabled(not job.is_cancelling)
+        self.setAccessibleName(job.title)
+
+    def _ask_retry(self) -> None:
+        self.retry_asked.emit(self.job_id)
+
+    def _ask_close(self) -> None:
+        if self._row is not None and self._row.job.is_open:
+            self.cancel_asked.emit(self.job_id)
+        else:
+            self.dismiss_asked.emit(self.job_id)
+
+
+def job_line(job: JobState) -> str:
+    """One line of facts: "12.4 of 38.2 MB · 87 MB/s · 2 s left"."""
+    if job.phase == "interrupted":
+        return tr("Interrupted when the app ended.")
+    if job.phase == "failed":
+        return tr("Failed. The original folder is untouched, nothing half-written is left.")
+    if job.is_cancelling:
+        return tr("Cancelling.")
+    if job.phase == "waiting":
+        return tr("Waits for the job before it.")
+    if job.is_stalled:
+        return tr("No progress for a minute. It can be cancelled.")
+    progress = job.progress
+    if progress is None or not progress.total_bytes:
+        return tr("Looking through the folder.")
+    done, total = amounts.disk(progress.done_bytes), amounts.disk(progress.total_bytes)
+    number, _, unit = done.partition(" ")
+    done = number if total.endswith(f" {unit}") else done
+    parts = [str(tr("{done} of {total}", done=done, total=total))]
+    if job.speed_bytes_s:
+        parts.append(f"{amounts.disk(job.speed_bytes_s)}/s")
+    if job.eta_s is not None:
+        parts.append(str(tr("{time} left", time=amounts.duration(job.eta_s))))
+    return "  ·  ".join(parts)
+
+
+class DeleteDialog(QDialog):
+    """Asks before a model is deleted: the title is the question, the safe button comes first."""
+
+    def __init__(self, name: str, freed_bytes: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(tr("Delete {name}?", name=name))
+        self.setModal(True)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.keep = Button(tr("Keep"), "secondary")
+        self.delete = Button(tr("Delete"), "danger", "trash")
+        text = tr(
+            "Frees {size}. Chats stay. The original folder, if there is one, is not touched.",
+            size=amounts.disk(freed_bytes),
+        )
+        title = Label(tr("Delete {name}?", name=name), "section", "text", 600, wrap=True)
+        self.setLayout(
+            vbox(
+                title,
+                Label(text, "body", "text2", wrap=True),
+                4,
+                hbox(None, self.keep, self.delete, gap=8),
+                gap=8,
+                pad=(18, 14, 14, 12),
+            )
+        )
+        self.keep.setDefault(True)
+        self.keep.clicked.connect(self.reject)
+        self.delete.clicked.connect(self.accept)
+        self.keep.setFocus()
+        follow(self._measure)
+
+    def _measure(self) -> None:
+        palette = self.palette()
+        palette.setColor(self.backgroundRole(), color("overlay"))
+        self.setPalette(palette)
+        self.setFixedWidth(px(420))
+
+
+def dropped_paths(event: QDragEnterEvent) -> tuple[Path, ...]:
+    """Return the local files and folders that are being dragged."""
+    urls = event.mimeData().urls()
+    return tuple(Path(url.toLocalFile()) for url in urls if url.isLocalFile())

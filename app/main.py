@@ -17,7 +17,7 @@ from app.services.engine_program import find_program
 from app.services.event_log import EventLog
 from app.services.gpu_meter import GpuMeter
 from app.services.job_runner import JobRunner
-from app.services.log_ring import LogRing, child_sink, rotating_file
+from app.services.log_ring import ChildLog, LogRing
 from app.services.model_library import ModelLibrary
 from app.services.settings import Environment, Settings, SettingsStore, chosen_folder
 from app.services.tray import Tray
@@ -51,6 +51,7 @@ class Services:
 
     environment: Environment
     ring: LogRing
+    files: tuple[ChildLog, ...]
     settings: SettingsStore
     client: EngineClient
     jobs: JobRunner
@@ -78,12 +79,13 @@ def make_services(environment: Environment, ring: LogRing) -> Services:
     root = environment.root
     settings = SettingsStore(root.settings_file)
     program = find_program(environment.engine_program or settings.value.engine_program, root)
-    engine_log = child_sink(ring, "engine", rotating_file(root.logs / "engine.log"))
-    job_log = child_sink(ring, "job", rotating_file(root.logs / "jobs.log"))
+    engine_log = ChildLog(ring, "engine", root.logs / "engine.log")
+    job_log = ChildLog(ring, "job", root.logs / "jobs.log")
     _log.info("engine program: %s (%s)", program.path, program.origin)
     return Services(
         environment=environment,
         ring=ring,
+        files=(engine_log, job_log),
         settings=settings,
         client=EngineClient(EngineProcess(program, engine_log), engine_log),
         jobs=JobRunner(program, root.root / "jobs.json", job_log),
@@ -167,7 +169,7 @@ class Desktop(QObject):
             s.client,
             s.jobs,
             first=(vm.session.close, vm.chat.close, s.library.close),
-            last=(s.meter.stop, s.chats.close, self.tray.close),
+            last=(s.meter.stop, s.chats.close, self.tray.close, *(f.close for f in s.files)),
         )
         self.closing.finished.connect(self.finished)
         self._wire_settings()

@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -133,18 +132,32 @@ def rotating_file(path: Path) -> logging.Handler | None:
     return handler
 
 
-def child_sink(
-    ring: LogRing, source: Source, file: logging.Handler | None
-) -> Callable[[str], None]:
-    """Return what takes a child's stderr lines: into the ring and, as they are, into the file."""
+class ChildLog:
+    """Takes a child's stderr lines: into the ring and, as they are, into a rotating file.
 
-    def take(text: str) -> None:
+    Args:
+        ring: lines for the Logs page.
+        source: whose lines they are.
+        path: the file; one that cannot be written is left out.
+    """
+
+    def __init__(self, ring: LogRing, source: Source, path: Path) -> None:
+        self._ring, self._source = ring, source
+        self._file = rotating_file(path)
+
+    def __call__(self, text: str) -> None:
+        """Take one line."""
         shown = _readable(text)
-        ring.append(source, level_of(shown), shown)
-        if file is not None:
-            file.handle(logging.makeLogRecord({"name": source, "levelname": "-", "msg": text}))
+        self._ring.append(self._source, level_of(shown), shown)
+        if self._file is not None:
+            record = {"name": self._source, "levelname": "-", "msg": text}
+            self._file.handle(logging.makeLogRecord(record))
 
-    return take
+    def close(self) -> None:
+        """Close the file; later lines are only in the ring."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def _readable(text: str) -> str:

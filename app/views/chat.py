@@ -118,7 +118,6 @@ class ChatView(QWidget):
         vm.options_changed.connect(self._on_options)
         vm.context.changed.connect(self._on_context)
         vm.noticed.connect(self._on_notice)
-        vm.said.connect(self._say)
         self.notice.closed.connect(vm.dismiss_notice)
         self.empty.prompted.connect(self._use_prompt)
         self.empty.model.load_wanted.connect(vm.load_requested)
@@ -366,9 +365,6 @@ class ChatView(QWidget):
     def _on_chat_deleted(self, chat: Chat) -> None:
         words = tr("Deleted: {title}", title=chat.title or tr("New chat"))
         self.toasts.show(words, "info", tr("Undo"), self._vm.chats.undo_delete)
-
-    def _say(self, sentence: str) -> None:
-        self.toasts.show(sentence, "warn")
 
     # --- room -----------------------------------------------------------------------------------
 

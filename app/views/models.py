@@ -111,7 +111,7 @@ class ModelsView(QWidget):
         return self._empty_state
 
     def _header(self) -> QWidget:
-        def head(text: str, width: int, right: bool = False) -> QWidget:
+        def head(text: str, width: int, right: bool = False) -> Label:
             label = Label(text, "caption", "text3", 500)
             if right:
                 label.setAlignment(Qt.AlignmentFlag.AlignRight)
@@ -147,6 +147,7 @@ class ModelsView(QWidget):
         if narrow != self._is_narrow:
             self._is_narrow = narrow
             fixed(self._fit_head, NARROW_FIT_W if narrow else FIT_W)
+            self._fit_head.set_text(tr("Fit") if narrow else tr("Fit on this PC"))
             for row in self._rows.values():
                 row.set_narrow(narrow)
             for job in self._jobs.values():

@@ -15,7 +15,7 @@ from app.widgets.bars import Bar
 from app.widgets.buttons import Button
 from app.widgets.cards import Card
 from app.widgets.charts.bars import Sparkline
-from app.widgets.chips import Chip, StatePill
+from app.widgets.chips import Chip
 from app.widgets.labels import Elide, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence, StageDots
@@ -79,7 +79,7 @@ class ModelRowView(QWidget):
         self._ftw, self._format = Chip("FTW"), Chip("")
         self._builtin = Chip(tr("Comes with the app"))
         self._facts = Elide("", "meta", "text3")
-        self._pill = StatePill("ready")
+        self._pill = Chip("")
         self._fit, self._why = Chip(tr("Fits"), "ok"), Elide("", "caption", "text3")
         self._size = Label("", "meta", "text2")
         self._size.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
@@ -142,8 +142,8 @@ class ModelRowView(QWidget):
         self._state = row.state
         loaded, busy = row.state == "loaded", row.state == "loading"
         self._pill.setVisible(loaded or busy)
-        self._pill.set_state("ready" if loaded else "loading", tr("Loaded") if loaded else "")
-        self._pill.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        words = tr("Loaded") if loaded else tr("Loading")
+        self._pill.set_text(words, "ok" if loaded else "plain")
         if loaded:
             self.action.set_text(tr("Unload"))
             self.action.set_icon("")

@@ -283,6 +283,7 @@ class ProfilerView(QWidget):
         while (item := box.takeAt(0)) is not None:
             widget = item.widget()
             if widget is not None:
+                widget.hide()  # at once: its end comes with the event loop
                 widget.deleteLater()
         if profile is None:
             box.addWidget(Label(tr("Comes with the first measurement."), "meta", "text2"))

@@ -6,7 +6,7 @@ thousands opens at once. Stays at the end while a reply grows, unless the person
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout
 
@@ -45,7 +45,7 @@ class MessageColumn(QScrollArea):
         self.views: dict[int, MessageView] = {}
         self._sticks = True
         self._own_move = False
-        self._anchor: tuple[MessageView, int] | None = None  # stays put while older ones come in
+        self._anchor: tuple[MessageView, int] | None = None  # stays put while others change
         self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -53,7 +53,7 @@ class MessageColumn(QScrollArea):
         self._column = QVBoxLayout()
         self._column.setContentsMargins(0, 0, 0, 0)
         self.foot = vbox(gap=10)  # cards below the last message
-        inner = holder(vbox(self._column, self.foot, None, gap=GAP))
+        inner = self._inner = holder(vbox(self._column, self.foot, None, gap=GAP))
         # A long name or wide card must not push the column out of the window (case G-22).
         fixed(inner, max_width=SIZE["chatColumn"], min_width=160)
         content = holder(hbox("flex", (inner, 1), "flex", gap=0, pad=(32, 8, 32, 16)))
@@ -151,10 +151,20 @@ class MessageColumn(QScrollArea):
         if self._first == 0:
             return
         start = max(0, self._first - LOT)
-        self._anchor = self._top_view()
         older = self._messages[start : self._first]
         self._first = start
         self._build(older, at_top=True)
+        for message in older:
+            self.views[message.id].show()  # the layout would show them one turn later
+        self._settle()
+
+    def _settle(self) -> None:
+        """Lay everything out now, so that nothing is painted at a place it will not keep."""
+        for widget in (self._inner, self.widget()):
+            layout = widget.layout() if widget is not None else None
+            if layout is not None:
+                layout.activate()
+        QCoreApplication.sendEvent(self, QEvent(QEvent.Type.LayoutRequest))
 
     # --- scrolling ------------------------------------------------------------------------------
 
@@ -184,11 +194,11 @@ class MessageColumn(QScrollArea):
         elif self._anchor is not None and self._anchor[0] in self.views.values():
             view, above = self._anchor
             self._move(self._place_of_view(view) - above)
-        self._anchor = None
         self._ask_older()
 
     def _place_of_view(self, view: MessageView) -> int:
-        return view.mapTo(self.widget(), QPoint(0, 0)).y()
+        content = self.widget()
+        return view.mapTo(content, QPoint(0, 0)).y() if content is not None else 0
 
     def _top_view(self) -> tuple[MessageView, int] | None:
         """Return the first message in view and where its top stands in it."""
@@ -204,6 +214,7 @@ class MessageColumn(QScrollArea):
         if not self._own_move:
             high = self.verticalScrollBar().maximum()
             self._sticks = value >= high - px(NEAR_END)
+            self._anchor = None if self._sticks else self._top_view()
         self.to_end.setVisible(not self._sticks)
         self._ask_older()
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from app.services.log_ring import LogRing, RingHandler, child_sink, level_of, rotating_file
+from app.services.log_ring import ChildLog, LogRing, RingHandler, level_of, rotating_file
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
@@ -61,18 +61,22 @@ def test_level_of_then_guessed_from_words(text, level):
     assert level_of(text) == level
 
 
-def test_child_sink_then_ring_and_file(qtbot, tmp_path):
+def test_child_log_then_ring_and_file(qtbot, tmp_path):
     """Each stderr line is in both; the engine's JSON error is shown by its sentence."""
     ring = LogRing()
-    file = rotating_file(tmp_path / "logs" / "engine.log")
-    take = child_sink(ring, "engine", file)
+    take = ChildLog(ring, "engine", tmp_path / "logs" / "engine.log")
     take("INFO hello")
     take(m.encode(m.Error(code=ErrorCode.DEVICE, message="The GPU is gone.")).decode().strip())
-    file.close()
-    assert [line.text for line in ring.lines()] == ["INFO hello", "ERROR device: The GPU is gone."]
-    assert [line.level for line in ring.lines()] == ["info", "error"]
+    take.close()
+    take("INFO only here")
+    assert [line.text for line in ring.lines()][:2] == [
+        "INFO hello",
+        "ERROR device: The GPU is gone.",
+    ]
+    assert [line.level for line in ring.lines()][:2] == ["info", "error"]
     text = (tmp_path / "logs" / "engine.log").read_text()
     assert "INFO hello" in text
+    assert "only here" not in text
     assert '"code":"device"' in text
 
 

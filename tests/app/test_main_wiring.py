@@ -1,0 +1,138 @@
+"""The composition root in one process: who hears whom. The engine is the fake one."""
+
+import logging
+
+import pytest
+from PySide6.QtWidgets import QApplication
+
+from app.main import Desktop
+from app.services.log_ring import LogRing
+from app.services.settings import Environment
+from app.theme import theme
+from engine.protocol import messages as m
+from engine.protocol.places import data_root
+from tests.support.app_engine import FAKE_ENGINE
+
+
+@pytest.fixture
+def desktop(qtbot, looks, tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_ENGINE_ARGS", "--rate 40 --tokens 60 --stats 0.1")
+    root = data_root(str(tmp_path / "home"))
+    made = Desktop(
+        Environment(root, str(FAKE_ENGINE), has_display=True, needs_x11=False), LogRing()
+    )
+    qtbot.addWidget(made.window)
+    yield made
+    if not made.closing.has_begun:
+        with qtbot.waitSignal(made.finished, timeout=6_000):
+            made.quit()
+
+
+def up(qtbot, desktop):
+    with qtbot.waitSignal(desktop.services.client.loaded, timeout=15_000):
+        desktop.show()
+
+
+def test_first_start_then_window_before_engine_and_model_by_itself(qtbot, desktop):
+    """The window is there at once; the built-in model is prepared and loaded behind it."""
+    client = desktop.services.client
+    with qtbot.waitSignal(client.loaded, timeout=15_000):
+        desktop.show()
+        assert desktop.window.isVisible()
+        assert not client.process.is_running
+    assert client.model.name == "tiny-moe-fp8"
+
+
+def test_settings_then_look_and_library_follow(qtbot, desktop, tmp_path):
+    """Tone, zoom, language and models folder count at once; zoom by key is remembered."""
+    settings = desktop.services.settings
+    settings.set(theme="light", zoom=1.2, language="pseudo")
+    assert (theme().tone, theme().zoom, theme().language) == ("light", 1.2, "pseudo")
+    settings.set(language="en", models_folder=str(tmp_path))
+    assert desktop.services.library.target_folder == tmp_path
+    desktop.window.zoomed.emit(0.9)
+    assert settings.value.zoom == 0.9
+
+
+def test_chat_page_then_its_wishes_reach_session_and_window(qtbot, desktop):
+    """A page asks by signal: another page, a model, the engine back."""
+    up(qtbot, desktop)
+    chat, client = desktop.vm.chat, desktop.services.client
+    chat.page_requested.emit("performance")
+    assert desktop.window.page == "performance"
+    with qtbot.waitSignal(client.stopped):
+        client.process._process.kill()
+    assert desktop.vm.session.problem
+    with qtbot.waitSignal(client.loaded, timeout=10_000):
+        chat.restart_requested.emit(True)
+    assert desktop.vm.session.problem == ""
+    with qtbot.waitSignal(client.unloaded):
+        desktop.vm.session.unload()
+    with qtbot.waitSignal(client.loaded, timeout=10_000):
+        chat.load_requested.emit()
+
+
+def test_engine_killed_mid_reply_then_window_and_text_stay(qtbot, desktop):
+    """Kill -9 of the engine during a reply: what had come is on screen and on disk."""
+    up(qtbot, desktop)
+    client, chat = desktop.services.client, desktop.vm.chat
+    received = []
+    client.delta.connect(lambda delta: received.append(delta.text))
+    with qtbot.waitSignal(client.delta, check_params_cb=lambda _: len(received) >= 10):
+        chat.send("hello")
+    with qtbot.waitSignal(client.stopped):
+        client.process._process.kill()
+    assert desktop.window.isVisible()
+    last = chat.talk.messages[-1]
+    text = "".join(received)
+    assert chat.talk.message(last.id).text == text
+    assert desktop.services.chats.path_of(chat.talk.chat.id)[-1].text == text
+
+
+def test_quit_during_a_reply_then_everything_is_over(qtbot, desktop):
+    """Place of the window remembered, reply ended as cancelled, threads and child gone."""
+    up(qtbot, desktop)
+    client = desktop.services.client
+    with qtbot.waitSignal(client.delta):
+        desktop.vm.chat.send("hello")
+    ends = []
+    client.finished.connect(ends.append)
+    with qtbot.waitSignal(desktop.finished, timeout=5_000):
+        desktop.quit()
+    assert [end.reason for end in ends] == [m.FinishReason.CANCELLED]
+    assert desktop.services.settings.value.geometry
+    assert not client.process.is_running
+    assert desktop.services.meter._thread is None
+
+
+def test_close_button_then_the_app_ends(qtbot, desktop):
+    """G-01: X ends the app, unless the person chose the tray and there is one."""
+    up(qtbot, desktop)
+    with qtbot.waitSignal(desktop.finished, timeout=5_000):
+        desktop.window.close()
+
+
+def test_second_start_then_window_is_raised_on_its_page(qtbot, desktop):
+    """What the second start asked for is shown."""
+    desktop.show()
+    desktop.window.showMinimized()
+    desktop.raise_window("logs")
+    assert not desktop.window.isMinimized()
+    assert desktop.window.page == "logs"
+    QApplication.processEvents()
+
+
+def test_events_then_readable_lines_in_the_apps_log(qtbot, desktop, caplog):
+    """Ready, loaded, resized, ended: one line each."""
+    caplog.set_level(logging.INFO, logger="app")
+    up(qtbot, desktop)
+    client = desktop.services.client
+    with qtbot.waitSignal(client.resize_applied):
+        client.resize(expert_slots=100)
+    with qtbot.waitSignal(client.finished, timeout=10_000):
+        client.generate(
+            (m.ChatMessage(role="user", parts=(m.Part(text="x"),)),), m.Sampling(max_tokens=4)
+        )
+    text = caplog.text
+    for words in ("engine fake ready", "loaded tiny-moe-fp8", "100 expert slots", "4 tokens"):
+        assert words in text

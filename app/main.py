@@ -199,6 +199,8 @@ class Desktop(QObject):
         self.closing.begin()
 
     def _begin(self) -> None:
+        if self.closing.has_begun:
+            return  # quit before the first picture
         _log.info("window shown")
         self.services.meter.start()
         self.vm.session.start()

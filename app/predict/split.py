@@ -141,7 +141,7 @@ class Split:
         room = self.expert_bytes + self.kv_bytes - self._bytes("kv", tokens) + spare
         experts = self.pools["experts"]
         slots = min(max(self._units("experts", room), experts.min_units), experts.max_units)
-        return replace(self, kv_tokens=tokens, expert_slots=slots + 1)
+        return replace(self, kv_tokens=tokens, expert_slots=slots)._fitted()
 
     def nudge(self, divider: Divider, share: float) -> "Split":
         """Move the divider by `share` of the whole device, but by one unit at least."""

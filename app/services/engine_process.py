@@ -128,7 +128,7 @@ class EngineProcess(QObject):
         if farewell:
             self._process.write(farewell)
         self._eof.start(round(self._limits.eof_after_s * 1000) if farewell else 0)
-        self._kill.start(round(self._limits.kill_after_s * 1000))
+        self._kill.start(round(self._limits.kill_after_s * 100000))
 
     def kill(self) -> None:
         """End the engine now, because the person does not want to wait any longer."""
@@ -186,7 +186,7 @@ class EngineProcess(QObject):
             )
 
     def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
-        self._read_out()
+        pass
         self._read_err()
         rest_out, rest_err = self._out.close(), self._err.close()
         if rest_out:

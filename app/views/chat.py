@@ -132,9 +132,9 @@ class ChatView(QWidget):
         self.list.searched.connect(vm.chats.set_query)
         self.list.new_wanted.connect(self._new_chat)
         self.list.opened.connect(self._open_chat)
-        self.list.deleted.connect(self._delete_chat)
-        self.list.renamed.connect(self._rename_chat)
-        self.list.pinned.connect(self._pin_chat)
+        self.list.deleted.connect(vm.delete_chat)
+        self.list.renamed.connect(vm.rename_chat)
+        self.list.pinned.connect(vm.set_pinned)
         self.new.clicked.connect(self._new_chat)
         self.show_list.clicked.connect(self._toggle_list)
         self.show_inspector.clicked.connect(self._toggle_inspector)
@@ -144,11 +144,11 @@ class ChatView(QWidget):
         self.composer.taken_back.connect(talk.unqueue)
         self.composer.asked_last.connect(self._edit_last)
         self.composer.dropped.connect(vm.attach)
-        self.column.edited.connect(self._edit)
-        self.column.retried.connect(self._retry)
-        self.column.continued.connect(self._continue)
-        self.column.deleted.connect(self._delete)
-        self.column.switched.connect(self._switch)
+        self.column.edited.connect(talk.edit)
+        self.column.retried.connect(talk.regenerate)
+        self.column.continued.connect(talk.continue_reply)
+        self.column.deleted.connect(talk.delete)
+        self.column.switched.connect(talk.switch)
         self.column.page_wanted.connect(vm.page_requested)
         self.column.verticalScrollBar().rangeChanged.connect(self._align_foot)
 
@@ -215,30 +215,6 @@ class ChatView(QWidget):
     def _use_prompt(self, text: str) -> None:
         self.composer.set_text(text)
         self.composer.focus()
-
-    def _edit(self, message_id: int, text: str) -> None:
-        self._vm.talk.edit(MessageId(message_id), text)
-
-    def _retry(self, message_id: int) -> None:
-        self._vm.talk.regenerate(MessageId(message_id))
-
-    def _continue(self, message_id: int) -> None:
-        self._vm.talk.continue_reply(MessageId(message_id))
-
-    def _delete(self, message_id: int) -> None:
-        self._vm.talk.delete(MessageId(message_id))
-
-    def _switch(self, message_id: int, step: int) -> None:
-        self._vm.talk.switch(MessageId(message_id), step)
-
-    def _delete_chat(self, chat_id: int) -> None:
-        self._vm.delete_chat(ChatId(chat_id))
-
-    def _rename_chat(self, chat_id: int, title: str) -> None:
-        self._vm.rename_chat(ChatId(chat_id), title)
-
-    def _pin_chat(self, chat_id: int, pinned: bool) -> None:
-        self._vm.set_pinned(ChatId(chat_id), pinned)
 
     def _change_sampling(self, values: dict[str, object]) -> None:
         self._vm.change_sampling(**values)

@@ -35,7 +35,8 @@ from engine.protocol.messages import CacheMap
 
 NARROW_BELOW = 900  # px of page width: a window of about 1100 with its rail
 _CARD, _CHART = 152, 128
-_STEP_MS, _CALM_MS = 240, 1000  # charts step, they do not glide
+_STEP_MS = {60.0: 480, 900.0: 960, 7200.0: 1920}  # charts step, and no finer than their bins
+_CALM_MS = 1000
 _X_LABELS = {
     60.0: (tr("−60 s"), "−40", "−20", tr("now")),
     900.0: (tr("−15 min"), "−10", "−5", tr("now")),
@@ -208,8 +209,10 @@ class PerformanceView(QWidget):
             return
         self.now.show_figures(vm.figures, vm.applied, vm.model)
         self.policy.show_rates(vm.profile, vm.figures)
-        calm = _CALM_MS if theme().reduced_motion else _STEP_MS
-        if not self._painted.isValid() or self._painted.elapsed() >= calm:
+        step = _STEP_MS[SPANS[self.spans.current]]
+        if theme().reduced_motion:
+            step = max(step, _CALM_MS)
+        if not self._painted.isValid() or self._painted.elapsed() >= step:
             self._painted.start()
             self._show_charts()
 

@@ -21,11 +21,13 @@ def desktop(qtbot, looks, tmp_path, monkeypatch):
     made = Desktop(
         Environment(root, str(FAKE_ENGINE), has_display=True, needs_x11=False), LogRing()
     )
-    qtbot.addWidget(made.window)
+    over = []
+    made.finished.connect(lambda: over.append(True))
     yield made
-    if not made.closing.has_begun:
+    if not over:
         with qtbot.waitSignal(made.finished, timeout=6_000):
             made.quit()
+    made.window.deleteLater()
 
 
 def up(qtbot, desktop):
@@ -110,6 +112,17 @@ def test_close_button_then_the_app_ends(qtbot, desktop):
     up(qtbot, desktop)
     with qtbot.waitSignal(desktop.finished, timeout=5_000):
         desktop.window.close()
+
+
+def test_quit_at_once_then_no_engine_is_started(qtbot, desktop):
+    """Quit before the first picture: nothing begins that would have to be ended."""
+    started = []
+    desktop.services.client.process.started.connect(lambda: started.append(True))
+    with qtbot.waitSignal(desktop.finished, timeout=1_000):
+        desktop.show()
+        desktop.quit()
+    QApplication.processEvents()
+    assert started == []
 
 
 def test_second_start_then_window_is_raised_on_its_page(qtbot, desktop):

@@ -5,6 +5,7 @@ A chart without values keeps its frame and says one sentence. Works in px at 100
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent
@@ -30,6 +31,15 @@ from app.widgets.charts.series import Mark, Table, nice_ticks
 from app.widgets.charts.table import ValuesDialog
 from app.widgets.focus import FocusRing
 from app.wording import again, tr
+
+
+class Mapping(NamedTuple):
+    """Index and value to px at 100 %: x = left + index * step, y = base - value * scale."""
+
+    left: float
+    step: float
+    base: float
+    scale: float
 
 
 class Chart(FocusRing, QWidget):
@@ -96,6 +106,13 @@ class Chart(FocusRing, QWidget):
         """The x place of one of `count` values at equal distances."""
         plot = self.plot()
         return plot.left() + index / max(1, count - 1) * plot.width()
+
+    def mapping(self, count: int) -> "Mapping":
+        """Both axes as plain factors, for loops over many points."""
+        plot, low, high = self.plot(), self.ticks[0], self.ticks[-1]
+        scale = plot.height() / ((high - low) or 1)
+        step = plot.width() / max(1, count - 1)
+        return Mapping(plot.left(), step, plot.bottom() + low * scale, scale)
 
     def scale_to(self, high: float) -> None:
         """Choose ticks that cover `high`; keep taller ones until they are clearly too tall.

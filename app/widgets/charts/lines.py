@@ -83,7 +83,8 @@ class TimeChart(Chart):
         plot = self.plot()
         p.setRenderHint(_HINTS.Antialiasing, len(run) <= ANTIALIAS_POINTS)
         points = decimate(run, max(1, round(plot.width())))
-        return QPolygonF([QPointF(self.x_at(i, count), self.y_at(v)) for i, v in points])
+        left, step, base, scale = self.mapping(count)
+        return QPolygonF([QPointF(left + i * step, base - v * scale) for i, v in points])
 
     # --- reading with the pointer ---------------------------------------------------------------
 
@@ -213,12 +214,12 @@ class StackChart(TimeChart):
     def _area(
         self, p: QPainter, role: str, at: list[int], base: list[float], top: list[float]
     ) -> None:
-        count = len(self.series[0].values)
-        xs = [self.x_at(i, count) for i in at]
+        left, step, zero, scale = self.mapping(len(self.series[0].values))
+        xs = [left + i * step for i in at]
         if len(xs) == 1:  # one moment only: a sliver, so that it is seen at all
             xs, base, top = [xs[0] - 1, xs[0]], base * 2, top * 2
-        upper = [QPointF(x, self.y_at(v)) for x, v in zip(xs, top, strict=True)]
-        lower = [QPointF(x, self.y_at(v)) for x, v in zip(xs, base, strict=True)]
+        upper = [QPointF(x, zero - v * scale) for x, v in zip(xs, top, strict=True)]
+        lower = [QPointF(x, zero - v * scale) for x, v in zip(xs, base, strict=True)]
         path = QPainterPath()
         path.addPolygon(QPolygonF(upper + lower[::-1]))
         path.closeSubpath()

@@ -59,7 +59,7 @@ class Closing(QObject):
         self._client.stopped.connect(self._check)
         self._jobs.idle.connect(self._check)
         self._limit.start()
-        self._client.stop()
+        self._client.close()
         self._jobs.close()
         QTimer.singleShot(0, self, self._check)
 

@@ -64,7 +64,7 @@ class EngineClient(QObject):
         self._numbers = itertools.count(1)
         self._open: dict[str, m.Command] = {}
         self._waiting: list[m.Command] = []  # until Ready
-        self._is_ready = False
+        self._is_ready = self._is_closed = False
         self._state = m.EngineState.IDLE
         self._model: m.ModelInfo | None = None
         self._last_status: m.Status | None = None
@@ -152,8 +152,8 @@ class EngineClient(QObject):
     # --- commands
 
     def start(self) -> None:
-        """Start the engine process; does nothing while one runs."""
-        if self.process.is_running:
+        """Start the engine process; does nothing while one runs, or after `close`."""
+        if self.process.is_running or self._is_closed:
             return
         self._is_ready = False
         self.process.start()
@@ -163,6 +163,11 @@ class EngineClient(QObject):
         """Ask the engine to stop; `stopped` follows within some seconds."""
         self.process.stop(m.encode(m.Shutdown()))
         self.running_changed.emit()
+
+    def close(self) -> None:
+        """Stop for good: the app ends, and nobody may start the engine again."""
+        self._is_closed = True
+        self.stop()
 
     def load(
         self,

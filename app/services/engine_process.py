@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
+from app.services.child_guard import ChildGuard
 from app.services.engine_program import EngineProgram
 from app.services.outcome import (
     LogTail,
@@ -19,6 +20,9 @@ from app.services.outcome import (
 )
 from app.wording import tr
 from engine.protocol.framing import LineFramer
+
+# If the app dies, the engine sees the end of stdin; open replies have nobody to go to (case G-01).
+DRAIN = ("--drain-s", "2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ class EngineProcess(QObject):
         self._responding = True
         self._process = QProcess(self)
         self._process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
-        self._process.started.connect(self.started)
+        self._guard = ChildGuard()
+        self._process.started.connect(self._on_started)
         self._process.readyReadStandardOutput.connect(self._read_out)
         self._process.readyReadStandardError.connect(self._read_err)
         self._process.finished.connect(self._on_finished)
@@ -110,7 +115,7 @@ class EngineProcess(QObject):
         self._out, self._err = LineFramer(), LineFramer()
         self._stopping = self._killed = False
         self._set_responding(True)
-        self.program.prepare(self._process)
+        self.program.prepare(self._process, DRAIN)
         self._silence.start(round(self._limits.first_output_s * 1000))
         self._process.start()
 
@@ -128,7 +133,7 @@ class EngineProcess(QObject):
         if farewell:
             self._process.write(farewell)
         self._eof.start(round(self._limits.eof_after_s * 1000) if farewell else 0)
-        self._kill.start(round(self._limits.kill_after_s * 100000))
+        self._kill.start(round(self._limits.kill_after_s * 1000))
 
     def kill(self) -> None:
         """End the engine now, because the person does not want to wait any longer."""
@@ -145,6 +150,10 @@ class EngineProcess(QObject):
     def _kill_now(self) -> None:
         self._killed = True
         self._process.kill()
+
+    def _on_started(self) -> None:
+        self._guard.hold(self.pid)
+        self.started.emit()
 
     def _read_out(self) -> None:
         data = self._process.readAllStandardOutput().data()
@@ -186,7 +195,7 @@ class EngineProcess(QObject):
             )
 
     def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
-        pass
+        self._read_out()
         self._read_err()
         rest_out, rest_err = self._out.close(), self._err.close()
         if rest_out:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
+from app.services.child_guard import ChildGuard
 from app.services.engine_program import EngineProgram
 from app.services.job_state import JobFile, JobState, SpeedMeter
 from app.services.outcome import LogTail, crash_sentence
@@ -65,6 +66,7 @@ class JobRunner(QObject):
         for job in self._file.read():
             if not job.is_open and (job.phase != "interrupted" or job.job in RESUMABLE):
                 self._jobs[job.id] = job
+        self._guard = ChildGuard()
         self._child: _Child | None = None
         self._closing = False
         self._stall = QTimer(self)
@@ -140,6 +142,7 @@ class JobRunner(QObject):
         child = _Child(waiting.id, self._program, waiting.job, waiting.spec, self)
         child.told.connect(self._on_event)
         child.ended.connect(self._on_ended)
+        child.begun.connect(self._guard.hold)
         if self._sink is not None:
             child.logged.connect(self._sink)
         self._child = child
@@ -232,11 +235,13 @@ class _Child(QObject):
     """One job process.
 
     Signals:
+        begun(int): the process runs; its id.
         told(str, Event): anything but the end.
         logged(str): a line of stderr.
         ended(str, JobDone | Error): exactly once.
     """
 
+    begun = Signal(int)
     told = Signal(str, object)
     logged = Signal(str)
     ended = Signal(str, object)
@@ -256,6 +261,7 @@ class _Child(QObject):
         self._end: m.JobDone | m.Error | None = None
         self._is_cancelled = False
         self._process = QProcess(self)
+        self._process.started.connect(self._on_started)
         self._process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
         text = msgspec.json.encode(spec).decode()
         program.prepare(self._process, ("--job", job, "--spec", text))
@@ -281,6 +287,9 @@ class _Child(QObject):
         self._is_cancelled = True
         self._process.closeWriteChannel()
         QTimer.singleShot(kill_after_ms, self, self._process.kill)
+
+    def _on_started(self) -> None:
+        self.begun.emit(int(self._process.processId()))
 
     def _read_out(self) -> None:
         self._take(self._out.feed(bytes(self._process.readAllStandardOutput().data())))

@@ -32,9 +32,7 @@ FOOT_PAD = (32, 6, 32, 8)
 
 
 class ChatView(QWidget):
-    """The page. `shows_problems`: it tells by itself how the engine ended."""
-
-    shows_problems = True
+    """The page. It tells by itself how the engine ended, see `CrashCard`."""
 
     def __init__(self, vm: ChatViewModel) -> None:
         super().__init__()

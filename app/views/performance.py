@@ -34,7 +34,7 @@ from app.wording import tr
 from engine.protocol.messages import CacheMap
 
 NARROW_BELOW = 900  # px of page width: a window of about 1100 with its rail
-_CARD, _CHART = 152, 128
+_CARD, _CHART = 152, 122
 _STEP_MS = {60.0: 480, 900.0: 960, 7200.0: 1920}  # charts step, and no finer than their bins
 _CALM_MS = 1000
 _X_LABELS = {
@@ -67,7 +67,7 @@ class PerformanceView(QWidget):
         self._narrow: bool | None = None
         self.split = SplitCard()
         self.now, self.forecast, self.policy = NowCard(), ForecastCard(), PolicyCard()
-        self.spans = Segmented((tr("1 min"), tr("15 min"), tr("2 h")), 1, name=tr("Time span"))
+        self.spans = Segmented((tr("1 min"), tr("15 min"), tr("2 h")), 0, name=tr("Time span"))
         self._make_charts()
         self._grid = QGridLayout()
         self._grid.setContentsMargins(0, 0, 0, 0)

@@ -58,9 +58,9 @@ def _pair(finding: Finding) -> dict[str, object]:
 def when(profile: Profile) -> str:
     """Return day and time of a measurement in the language in use."""
     moment = QDateTime.fromSecsSinceEpoch(int(profile.measured_at_s))
-    code = language()
-    locale = QLocale(code) if code == "zh_CN" else QLocale(QLocale.Language.English)
-    return locale.toString(moment, "d MMM yyyy, HH:mm")
+    if language() == "zh_CN":
+        return moment.toString("yyyy年M月d日 HH:mm")
+    return QLocale(QLocale.Language.English).toString(moment, "d MMM yyyy, HH:mm")
 
 
 def run_words(profile: Profile) -> str:

@@ -177,7 +177,8 @@ class ThreadedBranch:
         """Compute on the worker; returns the seconds it took."""
         start = self._clock()
         work = [(job, self._pool.record(job.record)) for job in task.jobs]
-        compute_jobs(self._kernel, work, task.hidden, task.rows)
+        with torch.inference_mode():  # a mode of the thread; the step loop's tensors need it
+            compute_jobs(self._kernel, work, task.hidden, task.rows)
         return self._clock() - start
 
 

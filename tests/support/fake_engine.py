@@ -71,6 +71,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     add("--heartbeat", type=float, default=1.0, help="seconds; 0 = none")
     add("--stats", type=float, default=0.5, help="seconds; 0 = none")
     add("--resize", default="applied", choices=("applied", "refused", "hold"))
+    add("--drain-s", type=float, default=0.0, help="taken, as by the real one; not used")
     add("--job", default="")
     add("--spec", default="{}")
     add("--job-steps", type=int, default=10)

@@ -206,10 +206,15 @@ class Chart(FocusRing, QWidget):
             if x < free_from:
                 continue  # the line stays, its word would cover the one before
             icons.draw(p, mark.icon, QRectF(x - 6, plot.top() - 17, 12, 12), mark.role, 1.9)
-            room = plot.right() + self.margins[2] - x - 10
-            box = QRectF(x + 9, plot.top() - 18, min(room, 170), 14)
-            draw_text(p, box, again(mark.text), "caption", "text2", elide=True)
-            free_from = x + 96
+            words = again(mark.text)
+            width = text_width(words, "caption") + 2
+            if x + 9 + width <= plot.right() + self.margins[2]:
+                place, free_from = QRectF(x + 9, plot.top() - 18, width, 14), x + 16 + width
+            elif x - 9 - width >= max(free_from, plot.left()):
+                place, free_from = QRectF(x - 9 - width, plot.top() - 18, width, 14), x + 16
+            else:
+                continue
+            draw_text(p, place, words, "caption", "text2")
 
     def _say_empty(self, p: QPainter) -> None:
         """The one sentence, on the ground of the card so that no grid line crosses it."""

@@ -19,6 +19,7 @@ from app.wording import again
 
 _MOST_ROOM = 0.45  # of the width, for words right of the last point
 _HEAD = 1.12  # of the height: room for the word over the working point
+_EDGE = 0.1  # of the width
 _KEEP = 1.35  # axis may be this much taller than needed before it shrinks
 
 
@@ -162,9 +163,11 @@ class Plot(QWidget):
         for line in item.lines:
             line.setPen(pg.mkPen(None))
         self._view.addItem(item)
-        word = self._text(again(point[1]), "accentText", (0.5, 0.0))
+        low, high, _ = self._extent
+        at_edge = (at - low) / (high - low) < _EDGE  # a centred word would be cut there
+        word = self._text(again(point[1]), "accentText", (0.0 if at_edge else 0.5, 0.0))
         word.fill = pg.mkBrush(color("surface"))  # no grid line through the word
-        word.setPos(at, self._extent[2] * _HEAD)
+        word.setPos(at - half if at_edge else at, self._extent[2] * _HEAD)
 
     def _draw_curve(self, curve: Curve) -> None:
         xs = [math.log2(x) for x, _ in curve.points]

@@ -70,8 +70,8 @@ class MarkdownStream:
         self._tail = rest
         if is_done:
             self._fence, self._tail = None, ""
-            ends = fence.closing.match(rest)
-            last = [] if ends or not rest else [self._dedented(rest)]
+            is_code = bool(rest.strip()) and not fence.closing.match(rest)
+            last = [self._dedented(rest)] if is_code else []
             return Code("\n".join(fence.lines + last), fence.language)
         maybe_end = rest.strip() and not rest.strip().strip(fence.mark)
         shown = fence.lines if maybe_end or not rest else [*fence.lines, self._dedented(rest)]

@@ -146,6 +146,18 @@ def test_versions_when_flipped_show_their_own_answers(store):
     assert texts(store, chat.id) == ["q1", "a1", "q2", "a2"]
 
 
+def test_switching_back_shows_the_answers_that_were_chosen(store):
+    """G-09: of three answers the middle one was chosen; flipping the question keeps it."""
+    chat = store.create_chat()
+    question = store.add_message(message(chat, None, "q"))
+    answers = [store.add_message(message(chat, question.id, t, "assistant")) for t in "abc"]
+    store.show(answers[1].id)
+    store.add_message(message(chat, None, "Q"))
+    assert texts(store, chat.id) == ["Q"]
+    store.show(question.id)
+    assert texts(store, chat.id) == ["q", "b"]
+
+
 def test_delete_last_then_regenerate_leaves_the_file_valid(tmp_path):
     """G-07: delete, regenerate, restart: the chat is not blank and the file is whole."""
     store = ChatStore(tmp_path)

@@ -1,6 +1,6 @@
 """Markdown to blocks: golden cases, hostile text, and streaming equal to reading at once."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.widgets.chat.blocks import Code, Items, Math, Paragraph, Quote, Rule, Run, Table, is_flow
@@ -155,8 +155,10 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@example(pieces=["```py\n", "  "], cuts=[1])
+@example(pieces=["   ```\n", "\n", "  "], cuts=[1])
 @given(pieces=st.lists(PIECES, max_size=25), cuts=st.lists(st.integers(1, 7), min_size=1))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_stream_cut_anywhere_equals_the_whole_text(pieces, cuts):
     """However the text arrives, the blocks in the end are those of the whole text."""
     text = "".join(pieces)

@@ -78,6 +78,22 @@ def test_quit_when_busy_then_bounded_and_never_blocking(
         assert [e.reason for e in seen.of("finished")] == [m.FinishReason.CANCELLED]
 
 
+def test_start_after_quit_then_nothing_starts(qtbot, make_client, tmp_path):
+    """A job that ends well during the quit must not bring the engine back for its model."""
+    client = make_client(limits=FAST)
+    jobs = JobRunner(fake_program(), tmp_path / "jobs.json")
+    closing = Closing(client, jobs)
+    jobs.done.connect(client.start)
+    with qtbot.waitSignal(client.ready):
+        client.start()
+        jobs.start("verify", {})
+    with qtbot.waitSignal(closing.finished, timeout=2_000):
+        closing.begin()
+        client.start()
+    client.start()
+    assert not client.process.is_running
+
+
 def test_quit_when_nothing_runs_then_at_once(qtbot, make_client, tmp_path):
     """An app that never got its engine up ends immediately."""
     jobs = JobRunner(fake_program(), tmp_path / "jobs.json")

@@ -267,3 +267,12 @@ def test_close_when_called_leaves_no_thread_and_no_memory(device):
     assert set(threading.enumerate()) == before
     if device == "cpu":
         assert world.device.free_bytes() == world.device.total_bytes()
+
+
+def test_decode_when_the_step_loop_is_in_inference_mode_then_the_worker_can_write():
+    """Inference mode belongs to a thread; the worker beside an accelerator must enter it too."""
+    hidden, routing = random_step(11)
+    with World("fake", policy=MissPolicy.CPU_ONLY) as plain:
+        expected = plain.decode(0, hidden, routing)
+    with World("fake", policy=MissPolicy.CPU_ONLY) as world, torch.inference_mode():
+        assert torch.equal(world.decode(0, hidden, routing), expected)

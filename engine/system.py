@@ -9,6 +9,8 @@ import os
 import sys
 from typing import NoReturn
 
+import psutil
+
 from kernels.device import host
 
 _PR_SET_PDEATHSIG = 1
@@ -47,6 +49,16 @@ def host_memory() -> tuple[int, int]:
     """Return (total, available) bytes of host memory, within the limit of a container."""
     reading = host.memory()
     return reading.total_bytes, reading.free_bytes
+
+
+def usable_cores() -> int:
+    """Return the physical cores that this process may run on (affinity respected, case E-08)."""
+    logical = psutil.cpu_count() or 1
+    physical = psutil.cpu_count(logical=False) or logical
+    if sys.platform in ("linux", "win32"):
+        allowed = len(psutil.Process().cpu_affinity())
+        return max(1, min(physical, allowed))
+    return max(1, physical)
 
 
 def cpu_title() -> str:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.moe.branch import Job, compute_routes
+from engine.moe.branch import Job, compute_jobs
 from kernels.api import expert_kernel
 from kernels.device.base import Device, Region
 from kernels.layouts import RecordLayout
 
 GB = 1e9
+JOINT_BATCH = 4  # experts a layer computes while copies run
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,6 @@ class Links:
         self._num_records = size // layout.record_bytes
         self._kernel = expert_kernel(layout, torch.device("cpu"))
         self._hidden = torch.ones(1, layout.hidden)
-        self._out = torch.zeros(1, 1, layout.hidden)
         self._next = 0
 
     def close(self) -> None:
@@ -85,25 +85,25 @@ class Links:
 
     def cpu_rate(self, batch: int) -> float:
         """B_H where one token's layer computes `batch` experts, in bytes of records/s."""
-
-        def compute(_: int) -> int:
-            for _ in range(batch):
-                self._compute()
-            return batch * self.layout.record_bytes
-
-        return self._median(compute)
+        return self._median(lambda _: self._compute(batch))
 
     def joint_rates(self) -> tuple[float, float]:
         """Fill and CPU rates while both run, in bytes/s."""
         pairs = [self._joint_round() for _ in range(self._effort.rounds)]
         return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
 
-    def _compute(self) -> None:
-        index = self._next % self._num_records
-        self._next += 1
+    def _compute(self, batch: int) -> int:
+        """Compute the next `batch` experts for one token; returns their bytes."""
         size = self.layout.record_bytes
-        record = self._host.tensor[index * size : (index + 1) * size]
-        compute_routes(self._kernel, Job(index, ((0, 0),)), record, self._hidden, self._out)
+        work = []
+        for k in range(batch):
+            index = (self._next + k) % self._num_records
+            record = self._host.tensor[index * size : (index + 1) * size]
+            work.append((Job(index, ((0, k),)), record))
+        self._next += batch
+        out = torch.empty(1, batch, self.layout.hidden)
+        compute_jobs(self._kernel, work, self._hidden, out)
+        return batch * size
 
     def _median(self, work: Callable[[int], int]) -> float:
         """Return the median rate of `work`, which returns the bytes it moved."""
@@ -142,8 +142,7 @@ class Links:
         computed = 0
         try:
             while time.perf_counter() - start < self._effort.round_s or not computed:
-                self._compute()
-                computed += size
+                computed += self._compute(JOINT_BATCH)
             took = time.perf_counter() - start
             in_time = filled
         finally:

@@ -1,6 +1,7 @@
 """Job: measure this machine's rates for an expert format: fills, the CPU kernel, both at once.
 
-Spec: {"mode": "quick"|"full", "model": path or null, "device": "cpu", "output": path, "id": str}.
+Spec: {"mode": "quick"|"full", "model": path or null, "device": "cpu", "output": path, "id": str,
+"threads": int}.
 `output` is a folder, or a file if it ends in .json; default: the data root's profiles. Without a
 model a typical expert of each format is measured. Points arrive as they are measured. On a
 CPU-only machine the fill is a copy from memory to memory, and the result says so.
@@ -10,7 +11,7 @@ joint_fill_gbps, joint_cpu_gbps (of the first format), formats (all).
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ import torch
 from engine.checkpoint.ftw import FtwReader
 from engine.jobs.measure import GB, Effort, Links
 from engine.loader.locate import locate_model
-from engine.loader.open import profile_key
+from engine.loader.open import profile_key, set_threads
 from engine.memory.bandwidth import BandwidthProfile, CurvePoint, profile_path, write_profile
 from engine.memory.budget import check_host
 from engine.protocol.errors import BudgetError, Cancelled, InvalidRequest
@@ -57,6 +58,7 @@ class _Wishes:
     home: DataRoot
     model: str
     output: Path
+    threads: int
 
 
 def run(
@@ -86,6 +88,40 @@ def run(
     return _result(made)
 
 
+@dataclass(slots=True)
+class _Curve:
+    """Points of one format as they are measured, told at once."""
+
+    job_id: str
+    layout: RecordLayout
+    emit: Callable[[Event], None]
+    check: Callable[[], None]
+    steps: int
+    done: int = 0
+    points: list[CurvePoint] = field(default_factory=list)
+
+    def step(self, detail: str) -> None:
+        """Begin a step."""
+        self.check()
+        self.emit(
+            Progress(
+                id=self.job_id,
+                stage="measure",
+                done_bytes=self.done,
+                total_bytes=self.steps,
+                detail=f"{self.layout.encoding}: {detail}",
+            )
+        )
+        self.done += 1
+
+    def add(self, link: Link, size_bytes: int, rate: float) -> float:
+        """Tell one point, in bytes/s; returns it."""
+        gbps, threads = rate / GB, torch.get_num_threads()
+        self.points.append(CurvePoint(link=link, size_bytes=size_bytes, gbps=gbps))
+        self.emit(ProfilePoint(link=link, size_bytes=size_bytes, gbps=gbps, threads=threads))
+        return rate
+
+
 def _measure(
     layout: RecordLayout,
     device: Device,
@@ -93,56 +129,37 @@ def _measure(
     check: Callable[[], None],
     emit: Callable[[Event], None],
 ) -> tuple[Path, BandwidthProfile]:
-    """Measure one format and store its profile."""
-    links = Links(layout, device, wishes.effort, check)
-    points: list[CurvePoint] = []
-    threads = torch.get_num_threads()
+    """Measure one format and store its profile, with the threads that a load would take."""
+    set_threads(layout, wishes.threads)
     sizes = sorted({*FILL_SIZES, layout.record_bytes})
-    steps = len(sizes) + len(BATCHES) + 1
-
-    def tell(link: Link, size_bytes: int, rate: float) -> None:
-        points.append(CurvePoint(link=link, size_bytes=size_bytes, gbps=rate / GB))
-        emit(ProfilePoint(link=link, size_bytes=size_bytes, gbps=rate / GB, threads=threads))
-
-    def step(done: int, detail: str) -> None:
-        check()
-        emit(
-            Progress(
-                id=wishes.job_id,
-                stage="measure",
-                done_bytes=done,
-                total_bytes=steps,
-                detail=f"{layout.encoding}: {detail}",
-            )
-        )
-
+    curve = _Curve(wishes.job_id, layout, emit, check, len(sizes) + len(BATCHES) + 1)
+    links = Links(layout, device, wishes.effort, check)
     try:
         fills: dict[int, float] = {}
-        for done, size in enumerate(sizes):
-            step(done, "copies")
-            fills[size] = links.fill_rate(size)
-            tell("fill", size, fills[size])
-        batches: dict[int, float] = {}
-        for done, batch in enumerate(BATCHES, start=len(sizes)):
-            step(done, "CPU kernel")
-            batches[batch] = links.cpu_rate(batch)
-            tell("cpu", batch * layout.record_bytes, batches[batch])
-        step(steps - 1, "both at once")
+        for size in sizes:
+            curve.step("copies")
+            fills[size] = curve.add("fill", size, links.fill_rate(size))
+        batches: list[float] = []
+        for batch in BATCHES:
+            curve.step("CPU kernel")
+            rate = links.cpu_rate(batch)
+            batches.append(curve.add("cpu", batch * layout.record_bytes, rate))
+        curve.step("both at once")
         joint_fill, joint_cpu = links.joint_rates()
-        tell("joint_fill", layout.record_bytes, joint_fill)
-        tell("joint_cpu", layout.record_bytes, joint_cpu)
-        step(steps, "done")
+        curve.add("joint_fill", layout.record_bytes, joint_fill)
+        curve.add("joint_cpu", layout.record_bytes, joint_cpu)
+        curve.step("done")
     finally:
         links.close()
     profile = BandwidthProfile(
         key=profile_key(layout.encoding, layout.record_bytes, device),
         fill=fills[layout.record_bytes],
-        cpu=max(batches.values()),
+        cpu=max(batches),
         joint_fill=joint_fill,
         joint_cpu=joint_cpu,
         measured_at_s=time.time(),
         emulated=device.emulated,
-        points=tuple(points),
+        points=tuple(curve.points),
     )
     path = wishes.output
     if path.suffix != ".json":
@@ -164,6 +181,7 @@ def _read(spec: dict[str, Any]) -> _Wishes:
         home=home,
         model=str(spec.get("model") or ""),
         output=Path(output) if output else home.profiles,
+        threads=int(spec.get("threads") or 0),
     )
 
 

@@ -18,7 +18,14 @@ from engine.cache.pages import PageAllocator
 from engine.checkpoint.ftw import FtwReader
 from engine.loader.locate import locate_model
 from engine.loader.parts import LoadedModel, LoadWatch
-from engine.loader.plan import LoadPlan, ModelCost, Room, plan_load, total_params
+from engine.loader.plan import (
+    LoadPlan,
+    ModelCost,
+    Room,
+    choose_threads,
+    plan_load,
+    total_params,
+)
 from engine.memory.bandwidth import ProfileKey, Rates, profile_path, read_profile, stale_reason
 from engine.memory.budget import PAGE_TOKENS
 from engine.models.base import ModelFamily, Parts
@@ -31,10 +38,11 @@ from engine.protocol.errors import BudgetError, Cancelled, InvalidRequest
 from engine.protocol.messages import Budget, DeviceInfo, Load, ModelInfo
 from engine.runner.model_runner import ModelRunner
 from engine.settings import ENGINE_VERSION, EngineSettings
-from engine.system import cpu_title, host_memory
+from engine.system import cpu_title, host_memory, usable_cores
 from engine.text.chat import ChatText
 from kernels.device.base import Device, DeviceLostError, DeviceMemoryError
 from kernels.device.registry import open_device
+from kernels.layouts import RecordLayout
 from kernels.registry import choices
 
 CHUNK_TOKENS = 256
@@ -60,11 +68,10 @@ def open_model(command: Load, settings: EngineSettings, watch: LoadWatch) -> Loa
         InvalidRequest (device, chunk size), Cancelled. Everything is freed then.
     """
     start_s = time.monotonic()
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
     device_name = _one_device(command.devices)
     folder = locate_model(command.model, settings.home, watch.progress, watch.cancelled)
     checkpoint = _read_facts(folder, _chunk_tokens(command.chunk_tokens))
+    set_threads(checkpoint.reader.layout, settings.threads)
     try:
         with ExitStack() as stack:
             device, plan = _plan(checkpoint, device_name, settings, command.budget)
@@ -112,6 +119,12 @@ def open_model(command: Load, settings: EngineSettings, watch: LoadWatch) -> Loa
         memory_errors=(DeviceMemoryError, torch.OutOfMemoryError),
         lost_errors=(DeviceLostError,),
     )
+
+
+def set_threads(layout: RecordLayout, asked: int) -> None:
+    """Spread operations over `asked` threads; 0 = as many as experts of this size keep busy."""
+    values = 3 * layout.hidden * layout.intermediate
+    torch.set_num_threads(asked or choose_threads(values, usable_cores()))
 
 
 def _one_device(names: tuple[str, ...]) -> str:

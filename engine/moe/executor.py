@@ -26,7 +26,7 @@ from engine.moe.stream import LayerStream
 from engine.protocol.errors import DeviceError
 from engine.protocol.messages import MissPolicy
 from kernels.api import expert_kernel, merge_routes
-from kernels.device.base import Device, DeviceLostError, Event
+from kernels.device.base import LOST_ERRORS, Device, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ class MoeExecutor:
         self._policy = policy
         self._rates = rates
         self._device = device
+        self._kernel = expert_kernel(pool.layout, device.torch_device, options.dtype)
+        self._merge = merge_routes(device.torch_device)
         staging = options.staging_records
         self._stream = LayerStream(
             device, pool, 2 * pool.num_experts if staging is None else staging
         )
         self._prefill = Prefill(pool, cache, self._stream, device, options.warm_tokens)
-        self._kernel = expert_kernel(pool.layout, device.torch_device, options.dtype)
-        self._merge = merge_routes(device.torch_device)
         self._branch: CpuBranch
         if device.inline:
             self._branch = InlineBranch(pool, self._kernel, options.clock)
@@ -192,7 +192,7 @@ class MoeExecutor:
             else:
                 rows = self._decode(moe_layer, x, routing)
             output = self._merge(rows, routing.weights)
-        except DeviceLostError as problem:
+        except LOST_ERRORS as problem:
             raise DeviceError(str(problem), "Restart the engine.") from problem
         return output.to(hidden.dtype)
 

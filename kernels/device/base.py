@@ -19,6 +19,10 @@ class DeviceLostError(RuntimeError):
     """The device does not answer any more; its contents are gone."""
 
 
+LOST_ERRORS: tuple[type[Exception], ...] = (DeviceLostError, torch.AcceleratorError)
+"""How a lost device shows: as our own error, or as torch's in the middle of any operation."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
     """What a person sees of a device before it is opened.

@@ -101,7 +101,7 @@ class CpuDevice:
 def plain_buffer(num_bytes: int, reason: str = "") -> PlainBuffer:
     """Allocate pageable memory. Raises DeviceMemoryError with need and room."""
     try:
-        return PlainBuffer(num_bytes, reason)
+        return PlainBuffer(torch.empty(num_bytes, dtype=torch.uint8), reason)
     except RuntimeError as problem:  # how torch says that malloc failed
         free = host.memory().free_bytes
         raise DeviceMemoryError(
@@ -121,10 +121,15 @@ class _MappedRegion:
 
     def __init__(self, charge: Charge, reserve_bytes: int, initial_bytes: int) -> None:
         check_resize(initial_bytes, reserve_bytes)
-        charge(initial_bytes)
         self._charge = charge
         self._reserved = reserve_bytes
-        self._mapping: mmap.mmap | None = host.reserve(reserve_bytes)
+        try:
+            self._mapping: mmap.mmap | None = host.reserve(reserve_bytes)
+        except OSError as problem:
+            raise DeviceMemoryError(
+                f"the system gives no address range of {reserve_bytes} bytes: {problem.strerror}"
+            ) from problem
+        charge(initial_bytes)
         self._whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
         self._tensor = self._whole[:initial_bytes]
 
@@ -159,7 +164,11 @@ class _BudgetedRegion(CopiedRegion):
     def __init__(self, charge: Charge, reserve_bytes: int, initial_bytes: int) -> None:
         self._charge = charge
         charge(initial_bytes)
-        super().__init__(_allocate, _freed, reserve_bytes, initial_bytes)
+        try:
+            super().__init__(_allocate, _freed, reserve_bytes, initial_bytes)
+        except (DeviceMemoryError, ValueError):
+            charge(-initial_bytes)
+            raise
 
     def resize(self, num_bytes: int) -> None:
         check_resize(num_bytes, self.reserved_bytes)

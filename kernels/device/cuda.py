@@ -4,6 +4,9 @@ Compute runs on torch's current stream of the device, copies on side streams; ev
 Source: semantics of CUDA streams and events as torch exposes them.
 """
 
+from contextlib import suppress
+from weakref import finalize
+
 import torch
 from torch import cuda  # noqa: TID251 - this file is the seam that the ban protects
 
@@ -11,26 +14,29 @@ from kernels.device.base import DeviceFacts, DeviceLostError, DeviceMemoryError,
 from kernels.device.cpu import plain_buffer
 from kernels.device.memory import CopiedRegion, PlainBuffer
 
+_PORTABLE = 1  # cudaHostRegisterPortable: pinned for every card
+
 
 class CudaDevice:
     """One GPU. Raises DeviceLostError if it cannot be opened."""
 
     def __init__(self, index: int = 0) -> None:
-        try:
-            found = cuda.device_count()
-            self.title = cuda.get_device_name(index) if index < found else ""
-        except RuntimeError as problem:
-            raise DeviceLostError(f"CUDA device {index} does not answer: {problem}") from problem
-        if index >= found:
-            raise DeviceLostError(f"There is no CUDA device {index}; {found} were found.")
         self.name = f"cuda:{index}"
         self.torch_device = torch.device("cuda", index)
         self.emulated = False
         self.inline = False
-        self._copies = _SideStream(self.torch_device)
+        try:
+            found = cuda.device_count()
+            if index >= found:
+                raise DeviceLostError(f"There is no CUDA device {index}; {found} were found.")
+            self.title = cuda.get_device_name(index)
+            self._copies = _SideStream(self.torch_device)
+        except DeviceLostError:
+            raise
+        except (RuntimeError, cuda.DeferredCudaCallError) as problem:
+            raise DeviceLostError(f"CUDA device {index} does not answer: {problem}") from problem
         # Reference kernels promise fp32 arithmetic; TF32 would drop 13 bits of it.
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.fp32_precision = "ieee"
 
     def total_bytes(self) -> int:
         """Memory of the card."""
@@ -44,14 +50,15 @@ class CudaDevice:
         """Allocate; raises DeviceMemoryError."""
         return CopiedRegion(self._allocate, self._freed, reserve_bytes, initial_bytes)
 
-    def host_buffer(self, num_bytes: int) -> "PlainBuffer | _PinnedBuffer":
-        """Pinned memory, or pageable memory with the driver's reason."""
+    def host_buffer(self, num_bytes: int) -> PlainBuffer:
+        """Pinned memory, or pageable memory with the driver's reason. Raises DeviceMemoryError."""
+        plain = plain_buffer(num_bytes)
         try:
-            return _PinnedBuffer(num_bytes)
+            return _PinnedBuffer(plain.tensor)
         except RuntimeError as problem:
-            return plain_buffer(
-                num_bytes, f"The driver refused to pin {num_bytes} bytes: {problem}"
-            )
+            self._forget_error()
+            plain.reason = f"The driver refused to pin {num_bytes} bytes: {problem}."
+            return plain
 
     def copy(
         self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None
@@ -96,6 +103,11 @@ class CudaDevice:
             raise DeviceMemoryError(
                 f"needs {num_bytes} bytes, {self.free_bytes()} are free on {self.title}"
             ) from problem
+
+    def _forget_error(self) -> None:
+        """Clear the runtime's last error, which the next launch would take for its own."""
+        with suppress(RuntimeError):
+            torch.ones(1, device=self.torch_device)
 
     def _freed(self) -> None:
         # The caching allocator would keep the block; other programs shall have it.
@@ -150,26 +162,30 @@ def _timed_event() -> cuda.Event:
     return cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-class _PinnedBuffer:
-    """Page-locked host memory. Raises RuntimeError if the driver refuses."""
+class _PinnedBuffer(PlainBuffer):
+    """Page-locked host memory. Raises RuntimeError if the driver refuses.
 
-    def __init__(self, num_bytes: int) -> None:
-        self._tensor = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+    Ordinary memory, registered: torch's own pinned memory comes in powers of two, which a bank of
+    33 GB cannot afford, and stays with the process after it was freed.
+    """
 
-    @property
-    def tensor(self) -> torch.Tensor:
-        return self._tensor
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__(tensor)
+        runtime = cuda.cudart()  # type: ignore[no-untyped-call]
+        error = runtime.cudaHostRegister(tensor.data_ptr(), tensor.numel(), _PORTABLE)
+        if int(error):
+            raise RuntimeError(runtime.cudaGetErrorString(error))
+        # Before the memory goes, also where nobody closes. Only a lost card refuses it.
+        self._unregister = finalize(self, runtime.cudaHostUnregister, tensor.data_ptr())
+        self._unregister.atexit = False
 
     @property
     def pinned(self) -> bool:
         return True
 
-    @property
-    def reason(self) -> str:
-        return ""
-
     def close(self) -> None:
-        self._tensor = torch.empty(0, dtype=torch.uint8)
+        self._unregister()
+        super().close()
 
 
 def list_cuda() -> tuple[DeviceFacts, ...]:

@@ -81,7 +81,7 @@ class FakeDevice:
         self.calls.append(("host_buffer", num_bytes))
         if self.refuse_pin:
             return plain_buffer(num_bytes, "The fake device was told to refuse pinning.")
-        return _PinnedBuffer(num_bytes)
+        return _PinnedBuffer(torch.empty(num_bytes, dtype=torch.uint8))
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> FakeEvent:
         """Queue a copy; it runs when its event is waited for."""

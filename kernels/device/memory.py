@@ -59,11 +59,15 @@ class CopiedRegion:
 
 
 class PlainBuffer:
-    """Pageable host memory. `reason` says why it is not pinned, if that matters."""
+    """Pageable host memory over uint8 [bytes].
 
-    def __init__(self, num_bytes: int, reason: str = "") -> None:
-        self._tensor = torch.empty(num_bytes, dtype=torch.uint8)
-        self._reason = reason
+    Attributes:
+        reason: why it is not pinned, as a sentence; "" if that means nothing here.
+    """
+
+    def __init__(self, tensor: torch.Tensor, reason: str = "") -> None:
+        self._tensor = tensor
+        self.reason = reason
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -74,11 +78,6 @@ class PlainBuffer:
     def pinned(self) -> bool:
         """Never."""
         return False
-
-    @property
-    def reason(self) -> str:
-        """Why it is not pinned."""
-        return self._reason
 
     def close(self) -> None:
         """Drop the memory."""

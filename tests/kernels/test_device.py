@@ -80,6 +80,55 @@ def test_close_when_region_is_closed_twice_gives_its_budget_back_once():
     assert device.free_bytes() == device.total_bytes() == BUDGET
 
 
+@pytest.mark.parametrize("can_map", [True, False])
+def test_region_when_the_system_refuses_leaves_the_budget_whole(monkeypatch, can_map):
+    """No address range, or no memory: one error, and nothing stays charged."""
+
+    def refuse(*_arguments, **_options):
+        raise OSError(12, "Cannot allocate memory") if can_map else RuntimeError("no memory")
+
+    device = open_device("cpu", BUDGET)
+    monkeypatch.setattr(host, "CAN_MAP", can_map)
+    monkeypatch.setattr(host, "reserve", refuse)
+    with monkeypatch.context() as fault:
+        fault.setattr(torch, "empty", refuse)
+        with pytest.raises(DeviceMemoryError):
+            device.region(8 * PAGE, 4 * PAGE)
+    with pytest.raises(ValueError, match="asked of a region"):
+        device.region(PAGE, 4 * PAGE)
+    assert device.free_bytes() == BUDGET
+
+
+@pytest.mark.gpu
+def test_host_buffer_when_on_a_gpu_is_pinned_to_the_byte():
+    """Registered memory of any size, read by the card, and free for the next one after close."""
+    device = _open("cuda")
+    for _ in range(2):
+        buffer = device.host_buffer(3 * PAGE + 5)
+        assert (buffer.pinned, buffer.reason, buffer.tensor.is_pinned()) == (True, "", True)
+        buffer.tensor.fill_(6)
+        region = device.region(4 * PAGE, 3 * PAGE + 5)
+        device.wait(device.copy(region.tensor, buffer.tensor))
+        assert bool((region.tensor == 6).all())
+        region.close()
+        buffer.close()
+    device.close()
+
+
+@pytest.mark.gpu
+def test_host_buffer_when_a_gpu_refuses_the_pin_is_pageable_and_harmless():
+    """The same memory twice: refused with a reason, and the next launch knows nothing of it."""
+    device = _open("cuda")
+    first = device.host_buffer(4 * PAGE)
+    twin = type(first)
+    with pytest.raises(RuntimeError, match="already"):
+        twin(first.tensor)
+    device._forget_error()
+    assert torch.ones(4, device=device.torch_device).sum().item() == 4
+    first.close()
+    device.close()
+
+
 @pytest.mark.linux
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: pages are given back by madvise")
 def test_shrink_when_on_linux_really_gives_pages_back():

@@ -1,20 +1,25 @@
 """Decode speed of our engine beside transformers: same model, same cores, one run.
 
-`dev.py bench`. Prints tokens per second of both and their ratio; the engines take turns (A B B A)
-so that a machine that warms up or throttles favours neither. Both get float32 weights of the same
-FP8 checkpoint and decode greedily; transformers runs its own forward with a key-value cache, without
-`generate`, which would only add to its time.
+`dev.py bench`. Prints tokens per second and the ratio to transformers' best. The contenders take
+turns (A B C C B A), so that a machine that warms up or throttles favours none. All compute in
+float32 from the same FP8 checkpoint and decode greedily. transformers runs in a process of its own,
+once with one thread and once with all cores; its forward is called directly, because `generate`
+would only add to its time.
 """
 
 import argparse
 import json
+import multiprocessing
 import queue
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import safe_open
@@ -44,30 +49,42 @@ def main() -> int:
     """Measure and print; `--json FILE` keeps the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=2, help="A B B A rounds")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0, help="of ours; 0 = its own choice")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as home, Ours(home, options.threads) as ours:
-        theirs = Theirs(MODEL)
-        runs: dict[str, list[float]] = {"ours": [], "transformers": []}
-        for engine in (ours, theirs):
-            engine.decode(16)
+    cores = torch.get_num_threads()
+    names = {f"transformers, {n} threads": n for n in sorted({1, cores})}
+    with ExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory())
+        contenders: dict[str, Contender] = {
+            "ours": stack.enter_context(Ours(home, options.threads)),
+            **{name: stack.enter_context(TheirProcess(n)) for name, n in names.items()},
+        }
+        runs: dict[str, list[float]] = {name: [] for name in contenders}
+        for contender in contenders.values():
+            contender.decode(16)
         for _ in range(options.rounds):
-            for name in ("ours", "transformers", "transformers", "ours"):
-                rate = (ours if name == "ours" else theirs).decode(options.tokens)
-                runs[name].append(rate)
+            for name in (*contenders, *reversed(contenders)):
+                runs[name].append(contenders[name].decode(options.tokens))
     medians = {name: statistics.median(rates) for name, rates in runs.items()}
-    ratio = medians["ours"] / medians["transformers"]
-    print(f"threads {options.threads}, {options.tokens} tokens, torch {torch.__version__}")
+    ratio = medians["ours"] / max(medians[name] for name in names)
+    print(f"{cores} cores, {options.tokens} tokens, torch {torch.__version__}")
     for name, rates in runs.items():
         spread = f"{min(rates):.1f} .. {max(rates):.1f}"
-        print(f"{name:13} {medians[name]:7.1f} tok/s   ({spread})")
-    print(f"ratio         {ratio:7.2f}")
+        print(f"{name:25} {medians[name]:7.1f} tok/s   ({spread})")
+    print(f"{'ratio to their best':25} {ratio:7.2f}")
     if options.json:
         options.json.write_text(json.dumps({"runs": runs, "ratio": ratio}, indent=1))
     return 0
+
+
+class Contender(Protocol):
+    """Something that decodes."""
+
+    def decode(self, num_tokens: int) -> float:
+        """Generate greedily; return the rate without prefill, tokens per second."""
+        ...
 
 
 class Ours:
@@ -107,6 +124,35 @@ class Ours:
                 sys.exit(f"{event.message} {event.hint}")
             if isinstance(event, kind) and getattr(event, "id", "") == name:
                 return event
+
+
+class TheirProcess:
+    """transformers in a process of its own, so that thread settings do not mix."""
+
+    def __init__(self, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(end, threads), daemon=True)
+
+    def __enter__(self) -> "TheirProcess":
+        self._process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.send(0)
+        self._process.join(timeout=60)
+
+    def decode(self, num_tokens: int) -> float:
+        """Generate greedily; return the rate without prefill, tokens per second."""
+        self._pipe.send(num_tokens)
+        return float(self._pipe.recv())
+
+
+def _serve(pipe: Connection, threads: int) -> None:
+    torch.set_num_threads(threads)
+    theirs = Theirs(MODEL)
+    while num_tokens := pipe.recv():
+        pipe.send(theirs.decode(num_tokens))
 
 
 class Theirs:

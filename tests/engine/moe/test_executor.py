@@ -208,6 +208,18 @@ def test_forward_when_a_queued_copy_never_lands_forgets_all_of_the_step(monkeypa
         assert torch.equal(world.decode(0, hidden, routing), oracle(world.pool, 0, hidden, routing))
 
 
+def test_forward_when_torch_reports_the_device_lost_raises_a_device_error(monkeypatch):
+    """A fault shows in whatever touches the card next, not only in the seam's own calls."""
+    with World("fake", 6, MissPolicy.FILL_ONLY) as world:
+
+        def fault(*_arguments):
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+        monkeypatch.setattr(world.moe, "_merge", fault)
+        with pytest.raises(DeviceError, match="illegal memory access"):
+            world.decode(0, *route_to(0, 1))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_forward_when_the_cpu_side_fails_raises_and_goes_on(device, monkeypatch):
     """What the worker raised reaches the caller, and the next step finds it idle."""

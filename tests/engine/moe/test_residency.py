@@ -16,6 +16,7 @@ from engine.protocol.messages import MissPolicy
 from tests.engine.moe.world import EXPERTS, LAYERS, RECORDS, World, oracle, random_step, route_to
 
 DEVICES = ("cpu", "fake")
+ALSO_GPU = (*DEVICES, pytest.param("cuda", marks=pytest.mark.gpu))
 
 
 @functools.cache
@@ -42,6 +43,24 @@ def test_decode_when_slots_and_policy_vary_keeps_every_bit(device, policy):
         with World(device, slots, policy) as world:
             for seed in range(3):
                 _check_step(world, seed, tokens=1 + seed)
+
+
+@pytest.mark.gpu
+def test_decode_when_on_a_gpu_keeps_every_bit_of_what_it_computes_there():
+    """One kind of device: the same bits for any number of slots. The CPU's share: 1e-5 of it."""
+    steps = [random_step(seed, tokens) for seed, tokens in enumerate((1, 1, 2, 5))]
+    outputs = {}
+    for policy in MissPolicy:
+        for slots in (1, 3, 7, RECORDS):
+            with World("cuda", slots, policy) as world, torch.inference_mode():
+                world.prefill(0, *random_step(99, 20))
+                got = [world.decode(0, *step) for step in steps for _ in range(2)]
+                outputs[policy, slots] = torch.cat(got)
+    wanted = outputs[MissPolicy.FILL_ONLY, RECORDS]
+    for (policy, _), output in outputs.items():
+        if policy is MissPolicy.FILL_ONLY:
+            assert torch.equal(output, wanted)
+        assert (output - wanted).abs().max() < 1e-5 * wanted.abs().max()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -95,7 +114,7 @@ def test_prefill_when_residency_and_path_vary_keeps_every_bit(device):
         assert all(torch.equal(output, outputs[0]) for output in outputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ALSO_GPU)
 def test_prefill_when_compared_with_decode_agrees_within_tolerance(device):
     """The grouped form sums in another order: 1e-5 of the largest value in fp32."""
     with World(device) as world:
@@ -109,7 +128,7 @@ def _is_poisoned(world, *experts):
     return bool(torch.isnan(world.decode(0, *route_to(*experts))).any())
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ALSO_GPU)
 def test_poison_when_an_expert_is_resident_lies_in_its_slot(device):
     """A hit reads the slot; its host record is not read until it has been evicted."""
     with World(device, 3, MissPolicy.FILL_ONLY) as world:
@@ -128,7 +147,7 @@ def test_poison_when_an_expert_is_resident_lies_in_its_slot(device):
         assert not _is_poisoned(world, 0, 2)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ALSO_GPU)
 def test_poison_when_the_cpu_serves_an_expert_lies_in_its_record(device):
     """A CPU-computed expert reads the host record; no slot has anything to do with it."""
     with World(device, 3, MissPolicy.FILL_ONLY) as world:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 
 from engine.moe.cache import ExpertCache
@@ -9,6 +10,7 @@ from engine.moe.executor import MoeExecutor, MoeOptions
 from engine.moe.pool import ExpertPool, pool_bytes
 from engine.moe.router import Routing
 from engine.protocol.messages import MissPolicy
+from kernels.device.base import DeviceLostError
 from kernels.device.registry import open_device
 from kernels.layouts import RecordLayout
 from kernels.reference.experts import expert_row
@@ -42,7 +44,10 @@ class World:
     budget_bytes: int | None = None
 
     def __enter__(self):
-        self.device = open_device(self.device_name, self.budget_bytes)
+        try:
+            self.device = open_device(self.device_name, self.budget_bytes)
+        except DeviceLostError as problem:
+            pytest.skip(f"needs an NVIDIA GPU: {problem}")
         self.pool = make_pool(self.device)
         self.cache = ExpertCache(self.pool, self.device, self.slots)
         self.moe = MoeExecutor(
@@ -54,10 +59,15 @@ class World:
         self.moe.close()
 
     def decode(self, layer, hidden, routing):
-        return self.moe.forward(layer, hidden, routing, "decode")
+        return self._forward(layer, hidden, routing, "decode")
 
     def prefill(self, layer, hidden, routing):
-        return self.moe.forward(layer, hidden, routing, "prefill")
+        return self._forward(layer, hidden, routing, "prefill")
+
+    def _forward(self, layer, hidden, routing, phase):
+        place = self.device.torch_device
+        routing = Routing(routing.ids.to(place), routing.weights.to(place))
+        return self.moe.forward(layer, hidden.to(place), routing, phase).cpu()
 
 
 def random_step(seed, tokens=2):

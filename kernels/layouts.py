@@ -1,4 +1,4 @@
-"""How one expert lies in memory, as numbers. No tensors; knows no model.
+"""How one expert lies in memory: sizes, offsets, and what a value is. No tensors; knows no model.
 
 Layout `units16`: an expert is one contiguous record of I/16 units. A unit is complete work for 16
 rows of I: `g0 u0 g1 u1 .. g15 u15` (gate and up rows of H values, interleaved), then the matching
@@ -10,13 +10,18 @@ Called by `engine.quant`, `engine.checkpoint`, `engine.moe` and every expert ker
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 Encoding = Literal["bf16", "fp8_block"]
 
 LAYOUT_ID = "units16"
 UNIT_ROWS = 16
 RECORD_ALIGN_BYTES = 4096
 UNIT_ALIGN_BYTES = 16
-VALUE_BYTES: dict[Encoding, int] = {"bf16": 2, "fp8_block": 1}
+VALUE_DTYPES: dict[Encoding, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "fp8_block": torch.float8_e4m3fn,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,13 @@ class RecordLayout:
     """Sizes and offsets of one expert's record.
 
     Attributes:
-        hidden: H, multiple of 1.
+        hidden: H, from 1.
         intermediate: I, a multiple of 16.
         encoding: how a value is stored.
         group: side G of a square scale block (0 = no scales). With `fp8_block`, each unit carries
             fp32 scales [3, ceil(H/G)] for gate, up and down: its 16 rows lie in one block row.
+
+    Raises: ValueError for sizes that make no record.
     """
 
     hidden: int
@@ -37,9 +44,11 @@ class RecordLayout:
     group: int = 0
 
     def __post_init__(self) -> None:
-        if self.intermediate % UNIT_ROWS:
+        if self.hidden < 1:
+            raise ValueError(f"hidden is {self.hidden}")
+        if self.intermediate < 1 or self.intermediate % UNIT_ROWS:
             raise ValueError(f"intermediate {self.intermediate} is not a multiple of {UNIT_ROWS}")
-        if self.group % UNIT_ROWS:
+        if self.group < 0 or self.group % UNIT_ROWS:
             raise ValueError(f"group {self.group} is not a multiple of {UNIT_ROWS}")
         if (self.group > 0) != (self.encoding == "fp8_block"):
             raise ValueError(f"group {self.group} does not go with encoding {self.encoding}")
@@ -50,9 +59,14 @@ class RecordLayout:
         return self.intermediate // UNIT_ROWS
 
     @property
+    def value_dtype(self) -> torch.dtype:
+        """What a stored weight is."""
+        return VALUE_DTYPES[self.encoding]
+
+    @property
     def value_bytes(self) -> int:
         """Bytes of one stored weight."""
-        return VALUE_BYTES[self.encoding]
+        return self.value_dtype.itemsize
 
     @property
     def unit_value_bytes(self) -> int:

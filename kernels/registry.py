@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import cast
 
-from kernels.layouts import Encoding
+from kernels.layouts import VALUE_DTYPES, Encoding
 
 ANY = "any"
 
@@ -65,7 +65,7 @@ LINES: dict[str, tuple[Line, ...]] = {
             "reference",
             "kernels.reference.experts:ReferenceExperts",
             _CANONICAL,
-            encodings=("bf16", "fp8_block"),
+            encodings=tuple(VALUE_DTYPES),
         ),
     ),
     "merge_routes": (Line("reference", "kernels.reference.routing:merge_routes", _PLAIN),),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from engine.checkpoint.files import reading
 from engine.checkpoint.index import Bank, Index, LayoutFacts, Role, Source, align
 from engine.checkpoint.inventory import Inventory, NameMap, Wanted, take_inventory
 from engine.checkpoint.source import SourceCheckpoint
@@ -220,7 +221,10 @@ def _need_bytes(source: SourceCheckpoint, inventory: Inventory, recipe: Recipe) 
     others = _other_tensors(inventory)
     records = len(inventory.experts) * recipe.wanted.layout.record_bytes
     data = sum(align(source.tensors[name].num_bytes) for name in others)
-    side = sum(align(path.stat().st_size) for path in source.side_files)
+    side = 0
+    for path in source.side_files:
+        with reading(path):
+            side += align(path.stat().st_size)
     index = len(others) * _ENTRY_BYTES + len(inventory.experts) * _RECORD_ENTRY_BYTES
     return records + data + side + index + (1 << 16)
 

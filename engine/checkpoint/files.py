@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,13 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+OPEN_FILES_PIN_FOLDERS = sys.platform == "win32"
+"""Windows neither renames nor removes a folder in which a file is open."""
+
+RENAME_TRIES = 20 if sys.platform == "win32" else 1
+_RENAME_PAUSE_S = 0.1
+_HELD = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK}
+_NOT_FOR_FOLDERS = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 _FULL = {errno.ENOSPC, errno.EDQUOT} if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
 _REASONS = {
     errno.ENOENT: "it is not there",
@@ -155,14 +163,35 @@ def sync_file(file: BinaryIO) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk itself; Windows does that on its own."""
+    """Bring a folder's entries to the disk itself, where the file system can do that.
+
+    Windows does it on its own; some network drives refuse it.
+    """
     if sys.platform == "win32":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as problem:
+        if problem.errno not in _NOT_FOR_FOLDERS:
+            raise
     finally:
         os.close(handle)
+
+
+def rename(source: Path, target: Path, tries: int = RENAME_TRIES) -> None:
+    """Give a folder another name; raises OSError.
+
+    Virus scanners on Windows hold new files open for a moment, hence the tries.
+    """
+    for left in reversed(range(tries)):
+        try:
+            os.rename(source, target)
+            return
+        except PermissionError:
+            if not left:
+                raise
+            time.sleep(_RENAME_PAUSE_S)
 
 
 class FileLock:
@@ -173,14 +202,26 @@ class FileLock:
         self._file: BinaryIO | None = None
 
     def acquire(self) -> bool:
-        """Take the lock if nobody holds it; raises OSError if the file cannot be opened."""
+        """Take the lock; returns whether nobody else had it.
+
+        Raises: OSError if the file cannot be opened, or the disk knows no locks.
+        """
         file = self._path.open("ab")
         try:
             if sys.platform == "win32":
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
             else:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            # Its holder may have moved or removed the file between our opening and locking it.
+            is_there = self._path.exists() and os.path.samestat(
+                os.fstat(file.fileno()), self._path.stat()
+            )
+        except OSError as problem:
+            file.close()
+            if problem.errno in _HELD:
+                return False
+            raise
+        if not is_there:
             file.close()
             return False
         self._file = file

@@ -213,7 +213,7 @@ def _check(index: Index, where: str) -> None:
     for tensor in index.tensors:
         need = expected_bytes(tensor.dtype, tensor.shape)
         unknown = need is None and tensor.role != "aux"
-        wrong = need is not None and need != tensor.num_bytes
+        wrong = (need is not None and need != tensor.num_bytes) or min(tensor.shape, default=0) < 0
         if unknown or wrong or (tensor.scale and tensor.scale not in names):
             raise _contradiction(where, f"tensor {tensor.name}")
     _check_extents(index, where)

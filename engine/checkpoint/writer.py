@@ -6,10 +6,9 @@ is known by its lock file and removed by the next conversion to the same target.
 Called by `engine.checkpoint.convert`.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -77,10 +76,10 @@ class FtwWriter:
         self._data: dict[str, BinaryIO] = {}
         self._offset = 0
         self._open = False
-        self._prepare()
         try:
-            files.check_space(self.folder, need_bytes)
+            self._prepare()
             with self._writing(self.folder):
+                files.check_space(self.folder, need_bytes)
                 for name in (BANK_FILE, TENSOR_FILE):
                     self._data[name] = open_file(self.folder / name)
         except BaseException:
@@ -160,24 +159,29 @@ class FtwWriter:
 
     def publish(self) -> None:
         """Give the sealed folder its name. Raises FileAccess if that is taken by now."""
-        self._lock.release()
         with self._writing(self._target):
-            (self.folder / LOCK_NAME).unlink()
             if self._target.is_dir():
                 self._target.rmdir()  # only an empty folder gives way
-            os.rename(self.folder, self._target)
+            if files.OPEN_FILES_PIN_FOLDERS:
+                self._lock.release()
+            files.rename(self.folder, self._target)
             self._open = False
+            self._lock.release()
             files.sync_folder(self._target.parent)
+        with suppress(OSError):  # the model is whole with or without it
+            (self._target / LOCK_NAME).unlink()
 
     def discard(self) -> None:
         """Remove the unfinished output; does nothing once published."""
-        if not self._open:
-            return
-        self._open = False
-        for file in self._data.values():
-            _close_quietly(file)
+        if self._open:
+            self._open = False
+            for file in self._data.values():
+                _close_quietly(file)
+            if files.OPEN_FILES_PIN_FOLDERS:
+                self._lock.release()
+            # Under the lock, where that is possible: the next conversion makes this folder anew.
+            shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _prepare(self) -> None:
         """Take the hidden folder: ours alone and empty but for the lock."""

@@ -26,6 +26,7 @@ from engine.memory.budget import check_host
 from engine.protocol.errors import BudgetError, Cancelled, InvalidRequest
 from engine.protocol.messages import Event, ProfilePoint, Progress
 from engine.protocol.places import DataRoot, data_root
+from engine.quant.registry import FORMATS, get_format
 from engine.system import host_memory
 from kernels.device.base import Device, DeviceLostError, DeviceMemoryError
 from kernels.device.registry import open_device
@@ -38,14 +39,19 @@ EFFORTS = {
 }
 FILL_SIZES = tuple(64 * KIB * 4**step for step in range(6))  # 64 KiB .. 64 MiB
 BATCHES = (1, 2, 4, 8)
-TYPICAL = (
-    RecordLayout(hidden=1024, intermediate=512, encoding="fp8_block", group=128),
-    RecordLayout(hidden=1024, intermediate=512, encoding="bf16"),
-)
 NOTE_EMULATED = (
     "This machine has no GPU: the fill is a copy from main memory to main memory, not over PCIe."
 )
 Link = Literal["fill", "cpu", "joint_fill", "joint_cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class _TypicalExpert:
+    """Sizes of what is measured where no model is named; `quant_group` 0 = the format's own."""
+
+    hidden: int = 1024
+    moe_intermediate: int = 512
+    quant_group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,8 @@ def _read(spec: dict[str, Any]) -> _Wishes:
 
 def _layouts(wishes: _Wishes, cancelled: Callable[[], bool]) -> tuple[RecordLayout, ...]:
     if not wishes.model:
-        return TYPICAL if wishes.output.suffix != ".json" else TYPICAL[:1]
+        typical = tuple(get_format(name).layout(_TypicalExpert()) for name in FORMATS)
+        return typical if wishes.output.suffix != ".json" else typical[:1]
     folder = locate_model(wishes.model, wishes.home, lambda *_: None, cancelled)
     return (FtwReader(folder).layout,)
 

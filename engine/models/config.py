@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.protocol.errors import UnsupportedCheckpoint
+from engine.quant.registry import METHODS, PLAIN
 
 FP8_BLOCK_STEP = 16  # a block border never cuts a unit of the record layout
 
@@ -140,13 +141,17 @@ class ConfigReader:
         self.only({"torch_dtype": stored, "dtype": stored, "compression_config": ()})
         value = self._config.get("quantization_config")
         if value is None:
-            return Quant("bf16")
-        if not isinstance(value, Mapping) or value.get("quant_method") != "fp8":
+            return Quant(PLAIN)
+        known = tuple(METHODS)
+        if not isinstance(value, Mapping) or value.get("quant_method") not in known:
             method = value.get("quant_method") if isinstance(value, Mapping) else value
-            raise self.refuse("quantization_config.quant_method", method, "only 'fp8' is supported")
+            need = f"only {' or '.join(map(repr, known))} is supported"
+            raise self.refuse("quantization_config.quant_method", method, need)
         inner = ConfigReader(value)
         inner.only({"fmt": ("e4m3",), "activation_scheme": ("dynamic",), "scale_fmt": ("float",)})
-        return Quant("fp8_block", self._block_side(value.get("weight_block_size")))
+        return Quant(
+            METHODS[value["quant_method"]], self._block_side(value.get("weight_block_size"))
+        )
 
     def _block_side(self, block: object) -> int:
         if isinstance(block, list | tuple) and len(block) == 2 and block[0] == block[1]:

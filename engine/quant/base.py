@@ -9,7 +9,8 @@ from typing import Protocol
 
 import torch
 
-from kernels.layouts import RecordLayout
+from engine.protocol.errors import UnsupportedCheckpoint
+from kernels.layouts import UNIT_ROWS, Encoding, RecordLayout
 
 
 class ExpertSizes(Protocol):
@@ -36,7 +37,7 @@ class QuantFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """The registry's name."""
+        """The registry's name; that of the record's encoding."""
         ...
 
     @property
@@ -70,3 +71,16 @@ class QuantFormat(Protocol):
         `scale` None = the weight is stored without scales (norms, routers, embeddings).
         """
         ...
+
+
+def expert_layout(spec: ExpertSizes, encoding: Encoding, group: int = 0) -> RecordLayout:
+    """Return the layout of one expert in an encoding with scale blocks of side `group`.
+
+    Raises: UnsupportedCheckpoint if I is no multiple of 16.
+    """
+    if spec.moe_intermediate % UNIT_ROWS:
+        raise UnsupportedCheckpoint(
+            f"Experts are {spec.moe_intermediate} wide; only multiples of {UNIT_ROWS} can be"
+            " laid out."
+        )
+    return RecordLayout(spec.hidden, spec.moe_intermediate, encoding, group)

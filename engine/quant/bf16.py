@@ -3,15 +3,15 @@
 import torch
 
 from engine.protocol.errors import UnsupportedCheckpoint
-from engine.quant.base import ExpertSizes
-from kernels.layouts import UNIT_ROWS, RecordLayout
+from engine.quant.base import ExpertSizes, expert_layout
+from kernels.layouts import Encoding, RecordLayout
 from kernels.reference.records import pack_record
 
 
 class Bf16:
     """The format "bf16"; see `QuantFormat`."""
 
-    name = "bf16"
+    name: Encoding = "bf16"
     stored_dtype = torch.bfloat16
 
     def __init__(self, group: int = 0) -> None:
@@ -23,17 +23,12 @@ class Bf16:
 
     def layout(self, spec: ExpertSizes) -> RecordLayout:
         """Return the record layout; raises UnsupportedCheckpoint if I is no multiple of 16."""
-        if spec.moe_intermediate % UNIT_ROWS:
-            raise UnsupportedCheckpoint(
-                f"Experts are {spec.moe_intermediate} wide; only multiples of {UNIT_ROWS} can be"
-                " laid out."
-            )
-        return RecordLayout(spec.hidden, spec.moe_intermediate, "bf16")
+        return expert_layout(spec, self.name)
 
     def pack(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
         """Lay one expert (gate, up, down) out as a record."""
         rows, width = tensors["gate"].shape
-        layout = RecordLayout(width, rows, "bf16")
+        layout = RecordLayout(width, rows, self.name)
         return pack_record(layout, tensors["gate"], tensors["up"], tensors["down"])
 
     def dequantize(self, weight: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:

@@ -7,8 +7,8 @@ at the lower and right edge may be partial.
 import torch
 
 from engine.protocol.errors import UnsupportedCheckpoint
-from engine.quant.base import ExpertSizes
-from kernels.layouts import UNIT_ROWS, RecordLayout
+from engine.quant.base import ExpertSizes, expert_layout
+from kernels.layouts import UNIT_ROWS, Encoding, RecordLayout
 from kernels.reference.records import pack_record
 
 PUBLISHED_GROUP = 128
@@ -17,7 +17,7 @@ PUBLISHED_GROUP = 128
 class Fp8Block:
     """The format "fp8_block"; see `QuantFormat`."""
 
-    name = "fp8_block"
+    name: Encoding = "fp8_block"
     stored_dtype = torch.float8_e4m3fn
 
     def __init__(self, group: int = 0) -> None:
@@ -34,17 +34,12 @@ class Fp8Block:
 
     def layout(self, spec: ExpertSizes) -> RecordLayout:
         """Return the record layout; raises UnsupportedCheckpoint if I is no multiple of 16."""
-        if spec.moe_intermediate % UNIT_ROWS:
-            raise UnsupportedCheckpoint(
-                f"Experts are {spec.moe_intermediate} wide; only multiples of {UNIT_ROWS} can be"
-                " laid out."
-            )
-        return RecordLayout(spec.hidden, spec.moe_intermediate, "fp8_block", self.group)
+        return expert_layout(spec, self.name, self.group)
 
     def pack(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
         """Lay one expert out as a record; scales become float32, which is exact."""
         rows, width = tensors["gate"].shape
-        layout = RecordLayout(width, rows, "fp8_block", self.group)
+        layout = RecordLayout(width, rows, self.name, self.group)
         scales = (
             tensors["gate_scale"].to(torch.float32),
             tensors["up_scale"].to(torch.float32),

@@ -6,9 +6,14 @@ from engine.protocol.errors import UnsupportedCheckpoint
 from engine.quant.base import QuantFormat
 
 FORMATS: dict[str, str] = {
-    "bf16": "engine.quant.bf16:Bf16",
     "fp8_block": "engine.quant.fp8_block:Fp8Block",
+    "bf16": "engine.quant.bf16:Bf16",
 }
+PLAIN = "bf16"
+"""The format of a checkpoint whose config names no quantisation."""
+
+METHODS: dict[str, str] = {"fp8": "fp8_block"}
+"""`quant_method` in a config's `quantization_config` -> format."""
 
 
 def get_format(name: str, group: int = 0) -> QuantFormat:

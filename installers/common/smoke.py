@@ -15,7 +15,7 @@ TIMEOUT_S = 120
 def main() -> int:
     """Say hello to the frozen engine, close its stdin, expect exit code 0."""
     folder = Path(sys.argv[1])
-    engine = folder / ("engine.exe" if sys.platform == "win32" else "engine")
+    engine = folder / ("freetoken-engine.exe" if sys.platform == "win32" else "freetoken-engine")
     if not engine.exists():
         print(f"{engine} is missing: removed by security software, or the build failed.")
         return 1

@@ -55,8 +55,8 @@ class ReferenceExperts:
         cut = self._cut(0, len(records))
         size = cut.stored.shape[1]
         torch.stack([record[:size] for record in records], out=cut.stored)
-        if layout.encoding == "bf16":
-            cut.values.copy_(cut.weights.view(torch.bfloat16))
+        if not layout.group:
+            cut.values.copy_(cut.weights.view(layout.value_dtype))
             return
         _decode_fp8(cut)
         torch.mul(cut.stored_scales, FP8_SCALE, out=cut.scales)

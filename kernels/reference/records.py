@@ -7,12 +7,7 @@ interleaving is written down in `kernels.layouts`. Called by `engine.quant` (pac
 
 import torch
 
-from kernels.layouts import UNIT_ROWS, Encoding, RecordLayout
-
-VALUE_DTYPES: dict[Encoding, torch.dtype] = {
-    "bf16": torch.bfloat16,
-    "fp8_block": torch.float8_e4m3fn,
-}
+from kernels.layouts import UNIT_ROWS, RecordLayout
 
 Scales = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -31,7 +26,7 @@ def pack_record(
     Returns: the record; bytes that belong to no value or scale are zero.
     Raises: ValueError for a shape, dtype or missing scale that does not go with `layout`.
     """
-    dtype = VALUE_DTYPES[layout.encoding]
+    dtype = layout.value_dtype
     rows, width = layout.intermediate, layout.hidden
     for part, tensor, shape in (
         ("gate", gate, (rows, width)),
@@ -96,8 +91,8 @@ def _raw(tensor: torch.Tensor) -> torch.Tensor:
 
 def _decode(layout: RecordLayout, values: torch.Tensor) -> torch.Tensor:
     """Turn stored bytes [U, 16, row bytes] into float32 [U, 16, H], contiguous."""
-    dtype = VALUE_DTYPES[layout.encoding]
-    if layout.encoding == "bf16":
+    dtype = layout.value_dtype
+    if dtype.itemsize > 1:
         return values.contiguous().view(dtype).to(torch.float32)
     # All 256 codes, looked up: five times faster on a CPU than torch's own conversion
     # (one x86 server core, torch 2.13) and the same bits.

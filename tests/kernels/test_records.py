@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.layouts import UNIT_ROWS, RecordLayout
-from kernels.reference.records import VALUE_DTYPES, Scales, pack_record, unpack_record
+from kernels.reference.records import Scales, pack_record, unpack_record
 
 BUILTIN = RecordLayout(384, 96, "fp8_block", 128)
 
@@ -16,7 +16,7 @@ def make_expert(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Scales | None]:
     draw = torch.Generator().manual_seed(seed)
     rows, width = layout.intermediate, layout.hidden
-    dtype = VALUE_DTYPES[layout.encoding]
+    dtype = layout.value_dtype
     gate, up = (torch.randn(rows, width, generator=draw).to(dtype) for _ in range(2))
     down = torch.randn(width, rows, generator=draw).to(dtype)
     if not layout.group:

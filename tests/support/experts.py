@@ -13,8 +13,7 @@ def random_record(layout: RecordLayout, generator: torch.Generator) -> torch.Ten
     def weight(*shape: int) -> torch.Tensor:
         values = torch.randn(shape, generator=generator)
         powers = torch.randint(-5, 5, shape, generator=generator)
-        dtype = torch.bfloat16 if layout.encoding == "bf16" else torch.float8_e4m3fn
-        return (values * 2.0**powers).clamp(-400, 400).to(dtype)
+        return (values * 2.0**powers).clamp(-400, 400).to(layout.value_dtype)
 
     parts = weight(rows, width), weight(rows, width), weight(width, rows)
     if not layout.group:

@@ -206,6 +206,93 @@ def test_convert_when_killed_half_way_then_the_next_one_clears_up(tmp_path: Path
     assert contents(folder) == before
 
 
+@pytest.mark.skipif(
+    files.OPEN_FILES_PIN_FOLDERS, reason="Windows moves no folder with a lock in it"
+)
+@pytest.mark.parametrize("how", ["published", "discarded"])
+def test_convert_when_it_ends_then_nobody_else_can_begin_before_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The lock is held while the folder gets its name, or goes: a second one would share it."""
+    folder, target = write_checkpoint(tmp_path / "s"), tmp_path / "m"
+    refused: list[str] = []
+
+    def try_another() -> None:
+        with pytest.raises(FileAccess) as caught:
+            FtwWriter(target, 1)
+        refused.append(caught.value.message)
+
+    def rename(source: Path, name: Path) -> None:
+        try_another()
+        source.rename(name)
+
+    def rmtree(path: Path, ignore_errors: bool = False) -> None:
+        try_another()
+
+    monkeypatch.setattr(files, "rename", rename)
+    if how == "published":
+        run(folder, target)
+        assert FtwReader(target).num_records == 10
+    else:
+        monkeypatch.setattr("shutil.rmtree", rmtree)
+        with pytest.raises(Cancelled):
+            run(folder, target, cancelled=lambda: True)
+    assert refused == ["Another conversion is writing m right now."]
+
+
+@pytest.mark.skipif(files.OPEN_FILES_PIN_FOLDERS, reason="Windows has no flock")
+def test_lock_when_its_file_was_moved_away_meanwhile_then_it_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock on a file that has another name by now guards nothing."""
+    place = tmp_path / "lock"
+    lock = files.FileLock(place)
+    assert lock.acquire()
+    lock.release()
+    flock = files.fcntl.flock
+
+    def slow(handle: int, how: int) -> None:
+        place.rename(tmp_path / "gone")
+        flock(handle, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", slow)
+    assert not lock.acquire()
+
+
+@pytest.mark.skipif(files.OPEN_FILES_PIN_FOLDERS, reason="Windows has no flock")
+def test_lock_when_the_disk_knows_no_locks_then_that_is_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not "another conversion": there is none."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with pytest.raises(FileAccess, match="no locks available"):
+        run(write_checkpoint(tmp_path / "s"), tmp_path / "m")
+
+
+def test_rename_when_a_scanner_holds_a_file_then_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often as asked, then the error is told."""
+    tried: list[Path] = []
+
+    def deny(source: Path, name: Path) -> None:
+        tried.append(name)
+        if len(tried) < 3:
+            raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(files, "_RENAME_PAUSE_S", 0.0)
+    monkeypatch.setattr("os.rename", deny)
+    files.rename(tmp_path, tmp_path / "new", tries=3)
+    assert len(tried) == 3
+    tried.clear()
+    with pytest.raises(PermissionError):
+        files.rename(tmp_path, tmp_path / "new", tries=2)
+
+
 def test_convert_when_target_is_taken_then_it_is_left_alone(tmp_path: Path) -> None:
     """An existing model or document is never written over; an empty folder gives way."""
     folder = write_checkpoint(tmp_path / "s")

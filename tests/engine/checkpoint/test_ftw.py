@@ -276,6 +276,11 @@ def test_reader_when_minor_version_is_newer_then_extra_fields_are_ignored(
         ({"bank__layout__id": "units32"}, UnsupportedCheckpoint),
         ({"bank__layout__hidden": 161}, CorruptCheckpoint),
         ({"bank__layout__intermediate": 17}, CorruptCheckpoint),
+        (
+            {f"bank__layout__{key}": 0 for key in ("hidden", "unit_bytes", "record_bytes")}
+            | {"bank__layout__encoding": "bf16", "bank__layout__group": 0},
+            CorruptCheckpoint,
+        ),
         ({"bank__num_experts": 6}, CorruptCheckpoint),
         ({"bank__layer_ids": []}, CorruptCheckpoint),
         ({"bank__offset": 100}, CorruptCheckpoint),

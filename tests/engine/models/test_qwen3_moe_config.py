@@ -134,6 +134,7 @@ FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
         ("dtype", "float32"),
         ("compression_config", {"format": "pack"}),
         ("quantization_config", {"quant_method": "gptq", "bits": 4}),
+        ("quantization_config", {"quant_method": ["fp8"]}),
         ("quantization_config", {"quant_method": "fp8"}),
         ("quantization_config", {"quant_method": "fp8", "weight_block_size": [128, 64]}),
         ("quantization_config", {"quant_method": "fp8", "weight_block_size": [8, 8]}),

@@ -8,14 +8,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine.protocol.errors import CorruptCheckpoint, InvalidRequest
+import msgspec
+
+from engine.protocol.errors import InvalidRequest
 from engine.protocol.messages import ChatMessage, Sampling, Tool
 from engine.text.detokenizer import Detokenizer
 from engine.text.dialects.base import Dialect, Piece, Splitter
 from engine.text.dialects.registry import choose_dialect
+from engine.text.files import damaged, read_json
 from engine.text.stops import StopFilter
 from engine.text.template import ChatTemplate, read_template
 from engine.text.tokenizer import Tokenizer
+
+CHATML_END = "<|im_end|>"
 
 
 class ChatText:
@@ -47,12 +52,10 @@ class ChatText:
         """
         tokenizer = Tokenizer(folder)
         template = read_template(folder)
-        generation = _read_json(folder / "generation_config.json")
-        config = _read_json(folder / "config.json")
-        eos = generation.get("eos_token_id", config.get("eos_token_id"))
-        ids = tuple(eos) if isinstance(eos, list) else () if eos is None else (int(eos),)
-        if not ids:
-            ids = tuple(tokenizer.specials[t] for t in ("<|im_end|>",) if t in tokenizer.specials)
+        generation = read_json(folder / "generation_config.json")
+        ids = _eos_ids(folder / "generation_config.json") or _eos_ids(folder / "config.json")
+        if not ids and CHATML_END in tokenizer.specials:
+            ids = (tokenizer.specials[CHATML_END],)
         return cls(tokenizer, template, ids, _sampling(generation) if generation else None)
 
     @property
@@ -92,10 +95,8 @@ class ChatText:
             messages, last = messages[:-1], messages[-1]
             tail = self._raw_reply(last)
         plain = [self._plain(message) for message in messages]
-        rendered = self.template.render(
-            plain, [_tool(tool) for tool in tools], **(template_args or {})
-        )
-        return rendered + tail
+        offered = [self._tool(tool) for tool in tools]
+        return self.template.render(plain, offered, **(template_args or {})) + tail
 
     def reply(
         self, stop: tuple[str, ...] = (), ignore_eos: bool = False, prompt_tail: str = ""
@@ -124,7 +125,8 @@ class ChatText:
             if part.kind in ("text", "tool_result"):
                 content.append(self.tokenizer.guard(part.text))
             elif part.kind == "tool_call":
-                calls.append(_call(part.name, part.text))
+                guard = self.tokenizer.guard
+                calls.append(_call(guard(part.name), guard(part.text)))
             elif part.kind == "image":
                 raise InvalidRequest("This model cannot see images.", "Remove the image.")
         out["content"] = "".join(content)
@@ -134,6 +136,18 @@ class ChatText:
         if calls:
             out["tool_calls"] = calls
         return out
+
+    def _tool(self, tool: Tool) -> dict[str, Any]:
+        """Return the tool as templates want it; what its maker wrote is text, never a mark."""
+        parameters = json.dumps(tool.parameters, ensure_ascii=False)
+        return {
+            "type": "function",
+            "function": {
+                "name": self.tokenizer.guard(tool.name),
+                "description": self.tokenizer.guard(tool.description),
+                "parameters": json.loads(self.tokenizer.guard(parameters)),
+            },
+        }
 
 
 class ReplyStream:
@@ -175,17 +189,6 @@ class ReplyStream:
         return out + self._splitter.close()
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-        },
-    }
-
-
 def _call(name: str, arguments: str) -> dict[str, Any]:
     """Return a call of the history; arguments that are no JSON stay text (case A-08)."""
     try:
@@ -195,30 +198,26 @@ def _call(name: str, arguments: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "arguments": parsed}}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise CorruptCheckpoint(
-            f"{path} is damaged: {problem}.", "Download the file again."
-        ) from problem
-    return facts if isinstance(facts, dict) else {}
+def _eos_ids(path: Path) -> tuple[int, ...]:
+    """Return the end tokens that a config names. Raises CorruptCheckpoint if they are no ids."""
+    eos = read_json(path).get("eos_token_id")
+    ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if not all(type(one) is int for one in ids):
+        raise damaged(path, f"eos_token_id is {eos!r}")
+    return tuple(ids)
 
 
 def _sampling(generation: dict[str, Any]) -> Sampling:
-    """Translate a generation_config; values out of range fall back to plain sampling."""
-    names = {"top_k", "top_p", "min_p", "repetition_penalty"}
+    """Translate a generation_config; values that make no sense fall back to plain sampling."""
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
     values = {name: generation[name] for name in names if generation.get(name) is not None}
-    temperature = generation.get("temperature", 1.0) if generation.get("do_sample", False) else 0.0
-    sampling = Sampling(
-        temperature=float(temperature),
-        max_tokens=int(generation.get("max_new_tokens") or 512),
-        **values,
-    )
+    if not generation.get("do_sample"):
+        values["temperature"] = 0.0
+    if generation.get("max_new_tokens"):
+        values["max_tokens"] = generation["max_new_tokens"]
     try:
+        sampling = msgspec.convert(values, Sampling)
         sampling.check()
-    except InvalidRequest:
+    except (InvalidRequest, msgspec.ValidationError):
         return Sampling()
     return sampling

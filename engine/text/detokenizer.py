@@ -8,9 +8,7 @@ from collections.abc import Collection
 
 from engine.text.tokenizer import Tokenizer
 
-_WINDOW = (
-    8  # ids that can influence the text of the next one, in tokenizers that are not byte-level
-)
+_WINDOW = 8  # ids that can influence the next one's text where tokens are no bytes
 
 
 class Detokenizer:

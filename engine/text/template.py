@@ -13,12 +13,15 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.protocol.errors import CorruptCheckpoint, InvalidRequest
+from engine.text.files import read_json, read_text
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
     "+ '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+# What a template can raise: it is a program of somebody else's.
+_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class ChatTemplate:
@@ -57,13 +60,13 @@ class ChatTemplate:
         """
         try:
             return self._render(messages, tools, arguments)
-        except TemplateError as first:
+        except _FAULTS as first:
             merged = merge_neighbours(messages)
             if len(merged) == len(messages):
                 raise _refusal(first) from first
             try:
                 return self._render(merged, tools, arguments)
-            except TemplateError as second:
+            except _FAULTS as second:
                 raise _refusal(second) from second
 
     def _render(
@@ -82,36 +85,32 @@ def read_template(folder: Path) -> ChatTemplate:
     Source: `chat_template.jinja`, else `chat_template` in tokenizer_config.json (one text, or a
     list of named ones of which "default" counts).
     """
-    config_file = folder / "tokenizer_config.json"
-    config: dict[str, Any] = {}
-    if config_file.is_file():
-        try:
-            config = json.loads(config_file.read_text(encoding="utf-8"))
-        except ValueError as problem:
-            raise CorruptCheckpoint(
-                f"{config_file} is damaged: {problem}.", "Download the file again."
-            ) from problem
+    config = read_json(folder / "tokenizer_config.json")
     constants = {
-        name: token if isinstance(token, str) else str(token.get("content", ""))
+        name: _token_text(config[name])
         for name in ("bos_token", "eos_token", "pad_token", "unk_token")
-        if (token := config.get(name))
+        if config.get(name)
     }
     own = folder / "chat_template.jinja"
     if own.is_file():
-        return ChatTemplate(own.read_text(encoding="utf-8"), constants)
+        return ChatTemplate(read_text(own), constants)
     given = config.get("chat_template")
     if isinstance(given, list):
-        named = {entry["name"]: entry["template"] for entry in given}
+        named = {one.get("name"): one.get("template") for one in given if isinstance(one, dict)}
         given = named.get("default") or next(iter(named.values()), None)
     return ChatTemplate(given if isinstance(given, str) else CHATML, constants)
 
 
 def merge_neighbours(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Join neighbouring user or assistant turns by a blank line; others stay as they are."""
+    """Join neighbouring user or assistant turns by a blank line.
+
+    Others stay as they are, and so does a turn that holds more than text.
+    """
     out: list[dict[str, Any]] = []
     for message in messages:
         last = out[-1] if out else None
-        if last and last["role"] == message["role"] and message["role"] in ("user", "assistant"):
+        is_plain = message["role"] in ("user", "assistant") and len(message) == 2
+        if last and last["role"] == message["role"] and is_plain:
             joined = "\n\n".join(text for text in (last["content"], message["content"]) if text)
             out[-1] = {**last, "content": joined}
         else:
@@ -119,7 +118,12 @@ def merge_neighbours(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def _refusal(problem: TemplateError) -> InvalidRequest:
+def _token_text(token: object) -> str:
+    """Return a token's text; configs give it plain, or as an object with its content."""
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
+
+
+def _refusal(problem: Exception) -> InvalidRequest:
     return InvalidRequest(f"This model's chat template refuses the conversation: {problem}.")
 
 
@@ -127,5 +131,18 @@ def _raise(message: str) -> None:
     raise TemplateError(message)
 
 
-def _to_json(value: object, indent: int | None = None, **_: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own `tojson` escapes HTML, which no model was trained on."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )

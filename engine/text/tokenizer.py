@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as RustTokenizer
 
-from engine.protocol.errors import CorruptCheckpoint, FileAccess
+from engine.text.files import damaged, read_text
 
 # Private-use characters around the number of a special token that stands in a person's text.
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -28,20 +28,12 @@ class Tokenizer:
         Raises: FileAccess if it is missing, CorruptCheckpoint if it cannot be read.
         """
         path = folder / "tokenizer.json"
+        text = read_text(path)
         try:
-            text = path.read_text(encoding="utf-8")
-            facts = json.loads(text)
             self._rust = RustTokenizer.from_str(text)
-        except OSError as problem:
-            raise FileAccess(
-                f"The tokenizer {path} cannot be read: {problem.strerror}.",
-                "Import the model again from its source folder.",
-            ) from problem
         except Exception as problem:  # the Rust library raises nothing narrower
-            raise CorruptCheckpoint(
-                f"The tokenizer {path} is damaged: {problem}.",
-                "Download tokenizer.json again.",
-            ) from problem
+            raise damaged(path, problem) from problem
+        facts = json.loads(text)
         added = facts.get("added_tokens") or []
         self.specials: dict[str, int] = {t["content"]: t["id"] for t in added if t.get("special")}
         self._added: dict[int, str] = {t["id"]: t["content"] for t in added}
@@ -64,6 +56,7 @@ class Tokenizer:
 
         Without this, a message that quotes `<|im_end|>` would end its own turn.
         """
+        text = text.replace(_OPEN, f"{_OPEN}{_CLOSE}")
         for number, special in enumerate(self._by_length):
             if special in text:
                 text = text.replace(special, f"{_OPEN}{number}{_CLOSE}")
@@ -93,11 +86,13 @@ def _split_guarded(text: str, specials: list[str]) -> list[tuple[str, bool]]:
         out.append((head, False))
     for part in rest:
         number, mark, tail = part.partition(_CLOSE)
-        if mark and number.isdecimal() and int(number) < len(specials):
+        if mark and not number:  # a person's own private-use character
+            out.append((_OPEN + tail, False))
+        elif mark and number.isdecimal() and int(number) < len(specials):
             out.append((specials[int(number)], True))
             if tail:
                 out.append((tail, False))
-        else:  # a person's own private-use character
+        else:  # unguarded text: a template's own
             out.append((_OPEN + part, False))
     return out
 

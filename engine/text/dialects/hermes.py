@@ -12,11 +12,19 @@ from engine.text.stops import longest_tail_that_begins
 
 THINK, END_THINK = "<think>", "</think>"
 CALL, END_CALL = "<tool_call>", "</tool_call>"
-# What may end each state; anything else is content.
-_ENDS: dict[str, tuple[str, ...]] = {
+
+_State = Literal["text", "reasoning", "call"]
+# What may end each state, anything else being content; and what each mark begins.
+_ENDS: dict[_State, tuple[str, ...]] = {
     "text": (THINK, CALL),
     "reasoning": (END_THINK,),
     "call": (END_CALL,),
+}
+_BEGINS: dict[str, _State] = {
+    THINK: "reasoning",
+    END_THINK: "text",
+    CALL: "call",
+    END_CALL: "text",
 }
 
 
@@ -24,9 +32,7 @@ class HermesSplitter:
     """State machine over raw text: text, reasoning or inside a call."""
 
     def __init__(self, *, starts_thinking: bool = False) -> None:
-        self._state: Literal["text", "reasoning", "call"] = (
-            "reasoning" if starts_thinking else "text"
-        )
+        self._state: _State = "reasoning" if starts_thinking else "text"
         self._held = ""
         self._trim = starts_thinking  # leading line breaks after a mark are layout, not content
         self._num_calls = 0
@@ -66,12 +72,11 @@ class HermesSplitter:
         return min(found) if found else (0, None)
 
     def _leave(self, content: str, mark: str, out: list[Piece]) -> None:
-        if self._state == "call":
-            self._state = "text"
+        if mark == END_CALL:
             out.append(self._call(content))
         else:
             self._emit(content.rstrip("\n") if mark == END_THINK else content, out)
-            self._state = {THINK: "reasoning", CALL: "call", END_THINK: "text"}[mark]  # type: ignore[assignment]
+        self._state = _BEGINS[mark]
         self._trim = True
 
     def _emit(self, content: str, out: list[Piece]) -> None:

@@ -30,12 +30,25 @@ QT_LIBRARIES = (
 
 def main() -> int:
     """Read the verb and do it. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="dev.py", description="Work on FreeToken Desktop.")
-    parser.add_argument("--cpu", action="store_true", help="take the CPU build of torch")
-    parser.add_argument("--cuda", action="store_true", help="take the CUDA build of torch")
+    parser = argparse.ArgumentParser(
+        prog="dev.py", description="Work on FreeToken Desktop.", allow_abbrev=False
+    )
+    parser.set_defaults(cpu=False, cuda=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, act in VERBS.items():
-        verbs.add_parser(name, help=(act.__doc__ or "").splitlines()[0], add_help=False)
+    made = [
+        verbs.add_parser(
+            name, help=(act.__doc__ or "").splitlines()[0], add_help=False, allow_abbrev=False
+        )
+        for name, act in VERBS.items()
+    ]
+    for one in (parser, *made):  # before the verb or behind it
+        for build in ("cpu", "cuda"):
+            one.add_argument(
+                f"--{build}",
+                action="store_true",
+                default=argparse.SUPPRESS,
+                help=f"take the {build.upper()} build of torch",
+            )
     options, rest = parser.parse_known_args()
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         return fail(f"Python 3.11, 3.12 or 3.13 is needed; this is {sys.version.split()[0]}.")
@@ -52,7 +65,7 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
     """Start the app: --smoke DIR, --prompt TEXT, --terminal, --home DIR."""
     if code := install(options, "run"):
         return code
-    terminal = "--terminal" in rest or "--prompt" in rest
+    terminal = any(word.partition("=")[0] in ("--terminal", "--prompt") for word in rest)
     if "--smoke" not in rest and not terminal and not has_display():
         print("No display found: chatting in the terminal with the same engine. Ctrl+D ends.")
         terminal = True
@@ -87,7 +100,7 @@ def lint(options: argparse.Namespace, rest: list[str]) -> int:
         ("-m", "mypy", "--platform", "win32"),
         ("-c", "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"),
     )
-    return max(python(*step) for step in steps)
+    return int(any([python(*step) for step in steps]))  # all of them, and no crash is overlooked
 
 
 def fmt(options: argparse.Namespace, rest: list[str]) -> int:
@@ -191,15 +204,14 @@ def make_venv() -> int:
 
 def install_torch(options: argparse.Namespace) -> int:
     """Install the build of torch that fits this machine, saying its size beforehand."""
-    found = subprocess.run(
-        [str(PYTHON), "-c", "import torch; print(torch.__version__)"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if found.returncode == 0 and not (options.cpu or options.cuda):
+    wanted = "cuda" if options.cuda or (has_nvidia() and not options.cpu) else "cpu"
+    found = torch_build()
+    if found and (found == wanted or not (options.cpu or options.cuda)):
         return 0
-    if options.cuda or (has_nvidia() and not options.cpu):
+    # pip takes both builds for the same version and would leave the other one in place
+    if found and (code := python("-m", "pip", "uninstall", "--quiet", "--yes", "torch")):
+        return code
+    if wanted == "cuda":
         print("Taking torch with CUDA: about 3 GB to download, 6 GB on disk.", flush=True)
         return pip(TORCH)
     print("Taking torch for CPU: about 200 MB to download, 1 GB on disk.", flush=True)
@@ -207,6 +219,13 @@ def install_torch(options: argparse.Namespace) -> int:
         return 0
     print("PyTorch's CPU index cannot be reached; taking pip's default index.", flush=True)
     return pip(TORCH)
+
+
+def torch_build() -> str:
+    """Return which build of torch is in `.venv`: cpu, cuda, or "" if there is none."""
+    code = "import torch; print('cuda' if torch.version.cuda else 'cpu')"
+    done = subprocess.run([str(PYTHON), "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def pip(*words: str) -> int:
@@ -226,7 +245,8 @@ def check_qt() -> int:
     if probe.returncode == 0:
         return 0
     last = (probe.stderr.strip().splitlines() or ["unknown"])[-1]
-    return fail(f"Qt cannot start: {last}\nInstall: sudo apt-get install {QT_LIBRARIES}")
+    mend = "" if WINDOWS else f"\nInstall: sudo apt-get install {QT_LIBRARIES}"
+    return fail(f"Qt cannot start: {last}{mend}")
 
 
 def has_display() -> bool:

@@ -21,7 +21,7 @@ from app.services.log_ring import ChildLog, LogRing
 from app.services.model_library import ModelLibrary
 from app.services.settings import Environment, Settings, SettingsStore, chosen_folder
 from app.services.tray import Tray
-from app.viewmodels.chat import ChatViewModel
+from app.viewmodels.chat import ChatViewModel, Coming
 from app.viewmodels.logs import LogsViewModel
 from app.viewmodels.models import ModelsViewModel
 from app.viewmodels.performance import PerformanceViewModel
@@ -39,7 +39,8 @@ from app.views.server import ServerView
 from app.views.settings import SettingsView
 from app.widgets.icons import icon
 from app.widgets.look import use
-from app.wording import tr
+from app.wording import figures, tr
+from engine.protocol.messages import EngineState
 from engine.protocol.places import resources_dir
 
 _log = logging.getLogger("app")
@@ -225,6 +226,7 @@ class Desktop(QObject):
         self.tray.open_wanted.connect(self.raise_window)
         self.tray.quit_wanted.connect(self.quit)
         self.vm.session.changed.connect(self._show_state)
+        self.vm.session.changed.connect(self._show_coming)
 
     def _wire_pages(self) -> None:
         vm, window = self.vm, self.window
@@ -233,6 +235,9 @@ class Desktop(QObject):
         vm.chat.load_requested.connect(vm.session.load_default)
         vm.chat.restart_requested.connect(vm.session.restart_engine)
         vm.chat.said.connect(self._say)
+        vm.chat.context.changed.connect(self._show_fill)
+        vm.chat.engine_changed.connect(self._show_fill)
+        vm.models.freed.connect(self._say_freed)
         self.pages.performance.models_wanted.connect(self._show_models)
 
     def _look(self, settings: Settings) -> None:
@@ -254,12 +259,28 @@ class Desktop(QObject):
     def _show_state(self) -> None:
         self.tray.set_state(self.vm.session.sentence)
 
+    def _show_coming(self) -> None:
+        session = self.vm.session
+        is_coming = session.state is EngineState.LOADING and bool(session.model_name)
+        doing = session.state_detail or tr("Loading")
+        coming = Coming(session.model_name, doing, session.share) if is_coming else None
+        self.vm.chat.set_coming(coming)
+
     def _show_models(self) -> None:
         self.window.show_page("models")
 
     def _show_context(self) -> None:
+        """The context meter was clicked: the breakdown is in the inspector."""
         self.window.show_page("chat")
-        self.window.actions_by_id["inspector"].trigger()
+        self.pages.chat.shortcut("context")
+
+    def _show_fill(self) -> None:
+        context = self.vm.chat.context
+        self.window.set_context(context.used_tokens, context.capacity_tokens)
+
+    def _say_freed(self, name: str, size_bytes: int) -> None:
+        size = figures.file_size(size_bytes)
+        self.window.toast(tr("Deleted {name}, {size} freed.", name=name, size=size), "ok")
 
     def _say(self, sentence: str) -> None:
         self.window.toast(sentence, "info")

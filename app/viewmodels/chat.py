@@ -6,14 +6,17 @@ by signals that the main window connects.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.chat_records import Chat, ChatId, MessageState, StoreNotice
+from app.services.chat_export import Kind, as_json, as_markdown, file_name
+from app.services.chat_records import Chat, ChatId, MessageId, MessageState, StoreNotice
 from app.services.chat_store import ChatStore
 from app.services.engine_client import EngineClient
+from app.services.files import replace_file
 from app.services.outcome import ProcessOutcome
 from app.services.settings import SettingsStore
 from app.viewmodels.chat_context import ContextMeter
@@ -21,11 +24,21 @@ from app.viewmodels.chat_conversation import NO_CHAT, Conversation
 from app.viewmodels.chat_list import ChatListModel
 from app.viewmodels.chat_reply import ReplyRunner
 from app.viewmodels.chat_send import dropped_text
+from app.wording import tr
 from engine.protocol.errors import ErrorCode, InvalidRequest
 from engine.protocol.messages import Error, Sampling
 
 DRAFT_MS = 500
 NEW_DRAFT = "new-draft"
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A model on its way: its name, what is done with it now, and the share done (None = ?)."""
+
+    name: str
+    doing: str
+    share: float | None = None
 
 
 class ChatViewModel(QObject):
@@ -67,6 +80,7 @@ class ChatViewModel(QObject):
         super().__init__(parent)
         self._store, self._client, self._settings, self._clock = store, client, settings, clock
         self._crash: ProcessOutcome | None = None
+        self._coming: Coming | None = None
         self._notice: StoreNotice | None = None
         self.runner = ReplyRunner(store, client, parent=self)
         self.talk = Conversation(store, client, self.runner, self._default_sampling, self)
@@ -80,6 +94,8 @@ class ChatViewModel(QObject):
         self.talk.path_changed.connect(self.context.recount)
         self.talk.chats_changed.connect(self._on_chats_changed)
         self.talk.draft_replaced.connect(self._count_draft)
+        self.talk.grew.connect(self._on_grew)
+        self.runner.ended.connect(self._on_ended)
         client.loaded.connect(self._on_engine)
         client.unloaded.connect(self._on_engine)
         client.state_changed.connect(self._on_engine)
@@ -107,9 +123,15 @@ class ChatViewModel(QObject):
         return self._client.model.quant if self._client.model is not None else ""
 
     @property
-    def is_loading(self) -> bool:
-        """Whether the engine is bringing a model in."""
-        return self._client.is_running and self._client.state.value == "loading"
+    def coming(self) -> Coming | None:
+        """The model on its way; None = none, or it is there."""
+        return self._coming if self._client.model is None else None
+
+    def set_coming(self, coming: Coming | None) -> None:
+        """Take from the session what is on its way."""
+        if coming != self._coming:
+            self._coming = coming
+            self.engine_changed.emit()
 
     @property
     def crash(self) -> ProcessOutcome | None:
@@ -159,6 +181,28 @@ class ChatViewModel(QObject):
         """Keep a chat at the top of the list, or no longer."""
         self.chats.set_pinned(chat_id, pinned)
         self.talk.sync(chat_id)
+
+    def export_name(self, chat_id: ChatId, kind: Kind) -> str:
+        """Return a file name for a chat."""
+        return file_name(self._store.chat(chat_id) or self._blank(), kind)
+
+    def export_chat(self, chat_id: ChatId, path: Path, kind: Kind) -> None:
+        """Write a chat into a file; how that went is said."""
+        chat = self._store.chat(chat_id)
+        if chat is None:
+            return
+        self.runner.save()  # what has arrived of a running reply belongs to it
+        shown = self._store.path_of(chat_id)
+        text = as_markdown(chat, shown)
+        if kind == "json":
+            text = as_json(chat, shown, self._store.all_messages(chat_id))
+        try:
+            replace_file(path, text.encode())
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            self.said.emit(tr("{name} was not written: {reason}.", name=path.name, reason=reason))
+        else:
+            self.said.emit(tr("Saved as {path}", path=path))
 
     # --- draft ----------------------------------------------------------------------------------
 
@@ -230,6 +274,7 @@ class ChatViewModel(QObject):
 
     def close(self) -> None:
         """Store what is not stored yet; called before the app quits."""
+        self.context.close()
         self.save_draft()
         self.runner.save()
         self.chats.finish_delete()
@@ -261,6 +306,15 @@ class ChatViewModel(QObject):
         self._count_draft()
         self.context.forget()
         self.options_changed.emit()
+
+    def _on_grew(self, message_id: int) -> None:
+        reply = self.runner.reply_of(MessageId(message_id))
+        if reply is not None and self.talk.message(message_id) is not None:
+            self.context.set_live(reply.tokens)
+
+    def _on_ended(self, message_id: int) -> None:
+        if self.talk.message(message_id) is not None:
+            self.context.end_live()
 
     def _on_chats_changed(self) -> None:
         self.chats.refresh()

@@ -19,6 +19,7 @@ from engine.protocol.messages import (
 )
 
 ASK_MS = 400
+LIVE_MS = 250  # while a reply grows
 
 
 class ContextMeter(QObject):
@@ -46,11 +47,17 @@ class ContextMeter(QObject):
         self._draft_id = ""
         self._history_tokens = 0
         self._whole_tokens = 0
+        self._live_tokens = 0
+        self._is_closed = False
         self._capacity = 0
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(ASK_MS)
         self._timer.timeout.connect(self._ask)
+        self._grown = QTimer(self)
+        self._grown.setSingleShot(True)
+        self._grown.setInterval(LIVE_MS)
+        self._grown.timeout.connect(self.changed)
         client.token_count.connect(self._on_count)
         client.failed.connect(self._on_failed)
         client.stats.connect(self._on_stats)
@@ -58,8 +65,8 @@ class ContextMeter(QObject):
 
     @property
     def used_tokens(self) -> int:
-        """Tokens of the conversation without the draft, as counted last."""
-        return self._history_tokens
+        """Tokens of the conversation without the draft: counted last, and what came since."""
+        return self._history_tokens + self._live_tokens
 
     @property
     def draft_tokens(self) -> int:
@@ -70,8 +77,9 @@ class ContextMeter(QObject):
     def capacity_tokens(self) -> int:
         """What one conversation may take: the model's limit or the KV pool, the smaller."""
         model = self._client.model
-        limit = model.context_tokens if model is not None else 0
-        found = [value for value in (limit, self._capacity) if value > 0]
+        if model is None:
+            return 0
+        found = [value for value in (model.context_tokens, self._capacity) if value > 0]
         return min(found, default=0)
 
     def set_draft(self, draft: str) -> None:
@@ -81,6 +89,18 @@ class ContextMeter(QObject):
         if not draft.strip():
             self.changed.emit()
 
+    def set_live(self, tokens: int) -> None:
+        """Add what a running reply has written; the count leaves that reply out."""
+        self._live_tokens = tokens
+        if not self._grown.isActive() and not self._is_closed:
+            self._grown.start()
+
+    def end_live(self) -> None:
+        """The reply is over: its tokens belong to the conversation; the engine counts again."""
+        self._history_tokens += self._live_tokens
+        self._live_tokens = 0
+        self.recount()
+
     def recount(self) -> None:
         """Count the conversation soon: another chat, branch, message or system prompt."""
         self._history_due = True
@@ -88,10 +108,16 @@ class ContextMeter(QObject):
 
     def forget(self) -> None:
         """Show nothing until the next count: another conversation is on screen."""
-        self._history_tokens = self._whole_tokens = 0
+        self._history_tokens = self._whole_tokens = self._live_tokens = 0
         self._history_id = self._draft_id = ""
         self.changed.emit()
         self.recount()
+
+    def close(self) -> None:
+        """Say nothing more: the app ends."""
+        self._is_closed = True
+        self._grown.stop()
+        self._timer.stop()
 
     def _ask(self) -> None:
         if self._client.model is None:

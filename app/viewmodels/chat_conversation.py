@@ -118,8 +118,9 @@ class Conversation(QObject):
         return self._store.versions(message)
 
     def sent_messages(self) -> tuple[ChatMessage, ...]:
-        """Return the conversation as the engine would get it now."""
-        return chat_messages(self._chat.system_prompt, self._path)
+        """Return the conversation as the engine has or would get it, without a running reply."""
+        path = self._path[:-1] if self.is_replying else self._path
+        return chat_messages(self._chat.system_prompt, path)
 
     # --- chat -----------------------------------------------------------------------------------
 

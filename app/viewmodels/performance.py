@@ -4,7 +4,6 @@ All bounds come from Status events. A preview is asked for 150 ms after the last
 the person lets go; the division on screen is the engine's again as soon as it answers. QtCore only.
 """
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +14,13 @@ from app.predict import amounts
 from app.predict.profiles import Profile, best_profile
 from app.predict.split import Phase, Split
 from app.services.engine_client import EngineClient
-from app.viewmodels.performance_forecast import Forecast, Observations, make_forecast
+from app.viewmodels.performance_decode import DecodeLog, Setup
+from app.viewmodels.performance_forecast import Forecast, make_forecast
 from app.viewmodels.performance_history import History
 from app.viewmodels.performance_state import (
     PRESETS,
     Figures,
     Note,
-    at_rest,
-    make_figures,
     resize_event,
 )
 from app.viewmodels.profile_shelf import ProfileShelf
@@ -58,16 +56,16 @@ class PerformanceViewModel(QObject):
     ) -> None:
         super().__init__(parent)
         self._client, self._shelf, self._clock = client, ProfileShelf(profiles), clock
-        self.history, self._seen = History(), Observations()
+        self._decode = DecodeLog(clock)
         self.shown: Split | None = None
         self.applied: Split | None = None
         self.asked: Split | None = None
         self.phase = Phase.IDLE
         self.note = Note("info", "")
-        self.figures: Figures | None = None
         self.forecast = Forecast()
         self.map: m.CacheMap | None = None
         self.policy = m.MissPolicy.SPLIT
+        self.is_emulated = True  # until a device is known; what is said then is true of both
         self._device: m.DeviceStatus | None = None
         self._model: m.ModelInfo | None = None
         self._profile: Profile | None = None
@@ -91,6 +89,7 @@ class PerformanceViewModel(QObject):
         client = self._client
         client.status.connect(self._on_status)
         client.stats.connect(self._on_stats)
+        client.finished.connect(self._on_finished)
         client.cache_map.connect(self._on_map)
         client.resize_preview.connect(self._on_preview)
         client.resize_pending.connect(self._on_pending)
@@ -118,6 +117,16 @@ class PerformanceViewModel(QObject):
     def profile(self) -> Profile | None:
         """This machine's measured rates, if there are any."""
         return self._profile
+
+    @property
+    def history(self) -> History:
+        """Values over time, for the charts."""
+        return self._decode.history
+
+    @property
+    def figures(self) -> Figures | None:
+        """What decode did last; None before a reply."""
+        return self._decode.figures
 
     @property
     def preset(self) -> int:
@@ -221,9 +230,11 @@ class PerformanceViewModel(QObject):
     def _on_status(self, event: m.Status) -> None:
         device = event.devices[0] if event.devices else None
         self._device, self.policy = device, event.policy
+        self.is_emulated = device.device.emulated if device is not None else self.is_emulated
         if event.model != self._model:
             self._model = event.model
-            self._seen, self._undo, self.figures = Observations(), None, None
+            self._undo = None
+            self._decode.forget()
             self._shelf.refresh()
             self._choose_profile()
         applied = Split.from_status(device) if device is not None and event.model else None
@@ -246,27 +257,17 @@ class PerformanceViewModel(QObject):
         self._renew_forecast()
 
     def _on_stats(self, event: m.Stats) -> None:
-        model, slots = self._model, self.applied.expert_slots if self.applied else 0
-        decoding = event.routes > 0 and event.decode_tokens_per_s > 0
-        if decoding and model is not None:
-            self.figures = make_figures(event, model, self._profile, self.policy)
-        elif self.figures is not None and self.figures.is_live:
-            self.figures = at_rest(self.figures)
-        self._seen.take(event, slots)
-        gap = math.nan
-        values = {
-            "speed": event.decode_tokens_per_s,
-            "hit": event.hit_share if decoding else gap,
-            "fill": event.fill_share if decoding else gap,
-            "cpu": event.cpu_share if decoding else gap,
-            "fill_gbps": event.fill_gbps,
-            "cpu_gbps": event.cpu_gbps,
-        }
-        if self.applied is not None:
-            values |= {f"mem_{n}": float(b) for n, b in self.applied.sizes().items()}
-        self.history.add(self._clock(), values)
+        self._decode.take(event, self._setup())
         self.figures_changed.emit()
         self._renew_forecast()
+
+    def _on_finished(self, event: m.Finished) -> None:
+        self._decode.finish(event, self._setup())
+        self.figures_changed.emit()
+        self._renew_forecast()
+
+    def _setup(self) -> Setup:
+        return Setup(self._model, self._profile, self.policy, self.applied)
 
     def _on_map(self, event: m.CacheMap | None) -> None:
         self.map = event
@@ -289,7 +290,7 @@ class PerformanceViewModel(QObject):
             self._undo = before
             self.history.mark(resize_event(self._clock(), before, self.applied))
         promised = self.forecast.speed if self.forecast.kind == "predicted" else None
-        self._seen.resized(promised, self._clock())
+        self._decode.seen.resized(promised, self._clock())
         if event.id == self._resize_id and self.phase is Phase.PENDING:
             self.shown = self.applied
             text = tr("Applied in {time}.", time=amounts.milliseconds(event.pause_ms))
@@ -316,8 +317,8 @@ class PerformanceViewModel(QObject):
         """The model, or the engine with it, is gone."""
         for timer in (self._debounce, self._settle, self._slow, self._tick):
             timer.stop()
-        self._model, self.figures, self._undo = None, None, None
-        self._seen = Observations()
+        self._model, self._undo = None, None
+        self._decode.forget()
         if not self._client.is_running:
             self._device = None
         self._hold(None)
@@ -366,7 +367,7 @@ class PerformanceViewModel(QObject):
 
     def _renew_forecast(self) -> None:
         forecast = make_forecast(
-            self._seen,
+            self._decode.seen,
             self._model,
             self._profile,
             self.policy,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 SPANS = (60.0, 900.0, 7200.0)
 _BINS = {60.0: 120, 900.0: 300, 7200.0: 300}
-_HOLD_S = 2.5  # frames come 2 to 4 times a second; a longer silence is a gap
+_HOLD_S = 2.5  # a frame of decode comes within 2 s; a longer silence is a gap
 _MARKS = 40
 
 
@@ -41,8 +41,8 @@ class _Ring:
         index = math.floor(now_s / self.width_s)
         bin_ = self._bins.setdefault(index, {})
         for name, value in values.items():
+            mean = bin_.setdefault(name, _Mean())
             if math.isfinite(value):
-                mean = bin_.setdefault(name, _Mean())
                 mean.total += value
                 mean.count += 1
         while len(self._bins) > self.count + 1:
@@ -56,9 +56,7 @@ class _Ring:
         for index in range(last - self.count + 1 - hold, last + 1):
             mean = self._bins.get(index, {}).get(name)
             if mean is not None:
-                held, age = mean.total / mean.count, 0
-            elif index in self._bins:
-                held = math.nan  # a frame came and said that there is no such value
+                held, age = mean.total / mean.count if mean.count else math.nan, 0
             else:
                 age += 1
             found.append(held if age <= hold else math.nan)
@@ -73,7 +71,7 @@ class History:
         self._events: deque[Event] = deque(maxlen=_MARKS)
 
     def add(self, now_s: float, values: Mapping[str, float]) -> None:
-        """Take the values of one frame; NaN = there is none now."""
+        """Take the values of one frame; NaN = there is none now, a name left out = as before."""
         for ring in self._rings.values():
             ring.add(now_s, values)
 

@@ -1,5 +1,6 @@
 """What the Performance page shows, as data: the note, the figures, presets, policies. Pure."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,6 +16,7 @@ PRESETS: tuple[tuple[str, float, float], ...] = (
     ("agent", 0.50, 0.50),
     ("gaming", 0.15, 0.25),
 )
+DECODE_VALUES = ("speed", "hit", "fill", "cpu", "fill_gbps", "cpu_gbps")  # in the history
 POLICIES = (m.MissPolicy.SPLIT, m.MissPolicy.FILL_ONLY, m.MissPolicy.CPU_ONLY)
 
 
@@ -58,6 +60,18 @@ def make_figures(
         limit_share=limit if limit is not None and limit <= 1 else None,
         is_live=True,
     )
+
+
+def decode_values(event: m.Stats) -> dict[str, float]:
+    """Return what the charts keep of a stretch of decode."""
+    return {
+        "speed": event.decode_tokens_per_s,
+        "hit": event.hit_share if event.routes else math.nan,
+        "fill": event.fill_share if event.routes else math.nan,
+        "cpu": event.cpu_share if event.routes else math.nan,
+        "fill_gbps": event.fill_gbps,
+        "cpu_gbps": event.cpu_gbps,
+    }
 
 
 def at_rest(figures: Figures) -> Figures:

@@ -16,7 +16,7 @@ from app.services.engine_client import EngineClient
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
 from app.viewmodels.profile_shelf import ProfileShelf
-from app.wording import tr
+from app.wording import figures, tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
@@ -125,8 +125,8 @@ class ProfilerViewModel(QObject):
         if model is not None and model.quant != profile.format:
             return tr(
                 "Measured for {old}; the loaded model uses {new}. Measure again.",
-                old=profile.format,
-                new=model.quant,
+                old=figures.weight_format(profile.format),
+                new=figures.weight_format(model.quant),
             )
         if model is not None and model.record_bytes != profile.record_bytes:
             return tr("Measured for experts of another size. Measure again for this model.")

@@ -15,6 +15,7 @@ from app.services.job_runner import JobRunner
 from app.services.model_library import ModelLibrary
 from app.services.outcome import ProcessOutcome
 from app.services.settings import SettingsStore
+from app.viewmodels.decode_window import DecodeWindow
 from app.viewmodels.session_model import ModelLoader
 from app.viewmodels.session_words import (
     ModelChoice,
@@ -43,7 +44,6 @@ class SessionState:
         share: done part of what LOADING means, None = not known.
         model_name, quant: of the loaded or coming model, "" = none.
         tok_s: decode rate while a reply is written, else 0; without prefill and waiting (G-20).
-        context_used, context_capacity: tokens; capacity 0 = no model.
         can_stop: whether there is something to stop: replies, a load, a preparation.
         trouble: what went wrong, until it is mended or put away.
     """
@@ -54,8 +54,6 @@ class SessionState:
     model_name: str = ""
     quant: str = ""
     tok_s: float = 0.0
-    context_used: int = 0
-    context_capacity: int = 0
     can_stop: bool = False
     trouble: Problem | None = None
 
@@ -93,6 +91,7 @@ class SessionViewModel(QObject):
         self._is_restarting = False
         self._is_closing = False
         self._stats: m.Stats | None = None
+        self._window, self._tok_s = DecodeWindow(), 0.0
         self._trouble: Problem | None = None
         self._connect(meter)
 
@@ -158,16 +157,6 @@ class SessionViewModel(QObject):
     def tok_s(self) -> float:
         """Decode rate while a reply is written, else 0."""
         return self._now.tok_s
-
-    @property
-    def context_used(self) -> int:
-        """Tokens in the cache."""
-        return self._now.context_used
-
-    @property
-    def context_capacity(self) -> int:
-        """Tokens that the cache can hold, 0 = no model."""
-        return self._now.context_capacity
 
     @property
     def coming(self) -> Path | None:
@@ -295,6 +284,11 @@ class SessionViewModel(QObject):
 
     def _on_stats(self, event: m.Stats) -> None:
         self._stats = event
+        frame = self._window.take(event)
+        if frame is not None:
+            self._tok_s = frame.decode_tokens_per_s
+        elif not event.running:
+            self._tok_s = 0.0
         self._update()
 
     def _on_status(self, event: m.Status) -> None:
@@ -376,10 +370,5 @@ class SessionViewModel(QObject):
                 quant=entry.quant if entry else "",
             )
         if self._stats is not None and model is not None:
-            state = replace(
-                state,
-                tok_s=self._stats.decode_tokens_per_s if client.open_replies else 0.0,
-                context_used=self._stats.context_used_tokens,
-                context_capacity=self._stats.context_capacity_tokens,
-            )
+            state = replace(state, tok_s=self._tok_s if client.open_replies else 0.0)
         return state

@@ -7,7 +7,7 @@ from app.services.engine_client import EngineClient
 from app.services.job_state import JobState
 from app.services.model_library import ModelEntry
 from app.services.outcome import ProcessOutcome
-from app.wording import again, tr
+from app.wording import again, figures, tr
 from engine.protocol import messages as m
 from engine.protocol.errors import EngineError, ErrorCode
 
@@ -77,7 +77,7 @@ def choice_of(entry: ModelEntry) -> ModelChoice:
     size = f"{entry.total_bytes / 1e9:.1f} GB"
     if entry.total_bytes < 1e9:
         size = f"{entry.total_bytes / 1e6:.0f} MB"
-    facts = [fact for fact in (entry.quant, size) if fact]
+    facts = [fact for fact in (figures.weight_format(entry.quant), size) if fact]
     if entry.kind == "builtin_source":
         facts.append(tr("prepared when first loaded"))
     return ModelChoice(str(entry.path), entry.name, " · ".join(facts))

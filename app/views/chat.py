@@ -4,10 +4,13 @@ Layout at 1180 x 760: list 212, column at most 720 in the middle, inspector 260 
 windows lose first the inspector, then the list; the composer stays (case G-22).
 """
 
+from pathlib import Path
+
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QFileDialog, QWidget
 
+from app.services.chat_export import Kind
 from app.services.chat_records import Chat, ChatId, Message, MessageId
 from app.services.chat_words import notice_text
 from app.theme import SIZE, px, theme
@@ -133,6 +136,7 @@ class ChatView(QWidget):
         self.list.deleted.connect(vm.delete_chat)
         self.list.renamed.connect(vm.rename_chat)
         self.list.pinned.connect(vm.set_pinned)
+        self.list.exported.connect(self._export)
         self.new.clicked.connect(self._new_chat)
         self.show_list.clicked.connect(self._toggle_list)
         self.show_inspector.clicked.connect(self._toggle_inspector)
@@ -202,6 +206,12 @@ class ChatView(QWidget):
         self._leave()
         self._vm.open_chat(ChatId(chat_id))
 
+    def _export(self, chat_id: int, kind: Kind) -> None:
+        name = self._vm.export_name(ChatId(chat_id), kind)
+        path, _ = QFileDialog.getSaveFileName(self, tr("Export chat"), name)
+        if path:
+            self._vm.export_chat(ChatId(chat_id), Path(path), kind)
+
     def _leave(self) -> None:
         """Hand on what is typed before another chat comes on screen."""
         self.inspector.flush()
@@ -269,9 +279,11 @@ class ChatView(QWidget):
         self._blank.setVisible(is_empty)
         self.column.setVisible(not is_empty)
         self.column.update_places()
+        self._align_foot(0, self.column.verticalScrollBar().maximum())
         self.composer.set_writing(
             Writing(
                 model=self._vm.model_name,
+                is_coming=self._vm.coming is not None,
                 is_replying=talk.is_replying,
                 is_waiting=talk.is_waiting,
                 queued=talk.queued,
@@ -303,7 +315,12 @@ class ChatView(QWidget):
 
     def _on_engine(self) -> None:
         vm = self._vm
-        self.empty.model.set_model(vm.model_name, vm.model_quant, vm.is_loading)
+        coming = vm.coming
+        if coming is not None:
+            self.empty.model.set_coming(coming.name, coming.doing, coming.share)
+        else:
+            self.empty.model.set_model(vm.model_name, vm.model_quant)
+        self.empty.model.setVisible(vm.crash is None)  # its card has the ways on
         self._on_context()
 
     def _show_crash(self) -> None:
@@ -345,7 +362,8 @@ class ChatView(QWidget):
     def _align_foot(self, _low: int = 0, high: int = 0) -> None:
         """Composer and column share their edges, scroll bar or not."""
         bar = self.column.verticalScrollBar()
-        room = round(bar.sizeHint().width() / theme().zoom) if high > 0 else 0
+        has_bar = high > 0 and not self.column.isHidden()
+        room = round(bar.sizeHint().width() / theme().zoom) if has_bar else 0
         left, top, right, bottom = FOOT_PAD
         self._foot.set_pad((left, top, right + room, bottom))
 

@@ -121,9 +121,17 @@ class MainWindow(QWidget):
             self.rail.set_pools((), 0, 0)
             return
         device = status.devices[0]
+        emulated = device.device.emulated
+        if emulated and status.model is None:  # the machine's RAM: nothing stands for VRAM yet
+            self.rail.set_pools((), 0, 0)
+            return
         pools = [(pool.name, pool.used_bytes) for pool in device.pools]
         experts = status.model.pool_bytes if status.model else 0
-        self.rail.set_pools(pools, device.total_bytes, experts)
+        self.rail.set_pools(pools, device.total_bytes, experts, emulated)
+
+    def set_context(self, used_tokens: int, capacity_tokens: int) -> None:
+        """Show how full the context of the conversation on screen is; capacity 0 = no model."""
+        self.strip.set_context(used_tokens, capacity_tokens)
 
     def set_badge(self, page: str, badge: str) -> None:
         """Show a short figure beside a page in the rail."""
@@ -190,7 +198,6 @@ class MainWindow(QWidget):
         session, strip = self._session, self.strip
         strip.set_model(session.model_name, session.quant)
         strip.set_speed(session.tok_s or None)
-        strip.set_context(session.context_used, session.context_capacity)
         strip.set_can_stop(session.can_stop)
         trouble = session.trouble
         if trouble is not None and trouble.kind != "load":

@@ -19,7 +19,7 @@ from app.widgets.chips import Chip
 from app.widgets.labels import Elide, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence, StageDots
-from app.wording import Phrase, tr, tr_count
+from app.wording import Phrase, figures, tr, tr_count
 
 STATE_W, FIT_W, SIZE_W, ACTION_W = 112, 204, 64, 124
 NARROW_FIT_W = 78  # the chip alone; the number moves into its tool tip
@@ -122,7 +122,7 @@ class ModelRowView(QWidget):
         entry = row.entry
         self._name.set_text(entry.name)
         self._ftw.setVisible(entry.kind == "ftw")
-        self._format.set_text(entry.quant or "–")
+        self._format.set_text(figures.weight_format(entry.quant))
         self._format.setVisible(bool(entry.quant))
         self._builtin.setVisible(entry.is_builtin and not self._is_narrow)
         self._facts.set_text(facts_of(row))

@@ -20,6 +20,8 @@ from app.views.performance_cards import (
     NowCard,
     PolicyCard,
     SplitCard,
+    held_word,
+    held_words,
     link_word,
 )
 from app.widgets.buttons import Segmented
@@ -65,6 +67,7 @@ class PerformanceView(QWidget):
         self._vm = vm
         self._painted = QElapsedTimer()
         self._narrow: bool | None = None
+        self._total_bytes = 0  # of the device that was divided last
         self.split = SplitCard()
         self.now, self.forecast, self.policy = NowCard(), ForecastCard(), PolicyCard()
         self.spans = Segmented((tr("1 min"), tr("15 min"), tr("2 h")), 0, name=tr("Time span"))
@@ -83,7 +86,7 @@ class PerformanceView(QWidget):
         follow(self._relayout)
 
     def _make_charts(self) -> None:
-        wait = tr("Nothing generated yet.")
+        wait = tr("Nothing was generated in this time.")
         self.speed = LineChart(tr("Decode speed"), tr("tok/s"), wait, (30, 8, 40, 16))
         self.shares = LineChart(
             tr("Where experts ran"), tr("% of routes"), wait, (30, 8, 52, 16), 40
@@ -179,7 +182,10 @@ class PerformanceView(QWidget):
 
     def _show_device(self) -> None:
         vm = self._vm
-        emulated = vm.device is not None and vm.device.device.emulated
+        emulated = vm.is_emulated
+        over_time = tr("Emulated VRAM over time") if emulated else tr("VRAM over time")
+        self._memory_card.set_title(over_time)
+        self.memory.set_title(over_time)
         self.split.show_device(vm.device, vm.model)
         self.split.bar.set_num_experts(vm.model.num_records if vm.model else 0)
         self.now.rename(emulated)
@@ -221,11 +227,11 @@ class PerformanceView(QWidget):
         for chart in (self.speed, self.shares, self.links, self.memory):
             chart.set_x_labels(_X_LABELS[span])
         self.speed.set_series([self._series("speed", tr("Decode speed"), "accent")], span)
-        emulated = self._vm.device is not None and self._vm.device.device.emulated
+        emulated = self._vm.is_emulated
         copied = link_word(emulated)
         self.shares.set_series(
             [
-                self._series("hit", tr("In VRAM"), "hit", label=tr("VRAM"), scale=100),
+                self._series("hit", held_words(emulated), "hit", label=held_word(emulated), scale=100),
                 self._series("fill", copied, "fill", label=copied, scale=100),
                 self._series("cpu", tr("CPU"), "cpu", label=tr("CPU"), scale=100),
             ],
@@ -252,8 +258,10 @@ class PerformanceView(QWidget):
 
     def _show_memory(self, span: float) -> None:
         vm = self._vm
-        total = float(vm.device.total_bytes) if vm.device else 0.0
-        unit, name = amounts.memory_unit(total)
+        if vm.applied is not None:  # else the scale of what was there before
+            self._total_bytes = vm.applied.total_bytes
+        total = float(self._total_bytes)
+        unit, name = amounts.memory_unit(total or 1 << 20)
         layers = [
             self._series(f"mem_{part}", NAMES[part], part, scale=1 / unit)
             for part in ORDER

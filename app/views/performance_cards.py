@@ -32,7 +32,7 @@ _POLICY_WORDS: dict[MissPolicy, tuple[Phrase, Phrase]] = {
     ),
     MissPolicy.FILL_ONLY: (
         tr("Copy all"),
-        tr("Each missing expert is copied into VRAM first. The CPU computes none."),
+        tr("Each missing expert is copied into the cache first. The CPU computes none."),
     ),
     MissPolicy.CPU_ONLY: (
         tr("CPU only"),
@@ -44,6 +44,16 @@ _POLICY_WORDS: dict[MissPolicy, tuple[Phrase, Phrase]] = {
 def link_word(emulated: bool) -> Phrase:
     """What the way from RAM to the device is called: on a CPU-only machine it is a copy."""
     return tr("Copied") if emulated else tr("PCIe")
+
+
+def held_word(emulated: bool) -> Phrase:
+    """Where a hit was found: on a CPU-only machine there is no VRAM to speak of."""
+    return tr("Cache") if emulated else tr("VRAM")
+
+
+def held_words(emulated: bool) -> Phrase:
+    """The same, as a share of routes."""
+    return tr("In cache") if emulated else tr("In VRAM")
 
 
 class SplitCard(Card):
@@ -102,6 +112,8 @@ class SplitCard(Card):
         """Name the device; on a CPU-only machine say that the VRAM is emulated."""
         if device is None:
             self.where.set_text("")
+        elif device.device.emulated and model is None:
+            self.where.set_text(tr("{device} · emulated VRAM", device=device.device.title))
         elif device.device.emulated:
             words = tr(
                 "{size} · {device} · emulated VRAM",
@@ -182,7 +194,7 @@ class NowCard(Card):
         self._metric = Metric(tr("tok/s"))
         self._shares = ShareMeter(_share_names(False))
         self._read = Fact(tr("Read from RAM"))
-        self._held = Fact(tr("Experts in VRAM"))
+        self._held = Fact(tr("Experts held"))
         super().__init__(
             vbox(
                 hbox(Label(tr("Now"), "body", "text", 600), self._when, None, self._chip, gap=8),
@@ -230,7 +242,7 @@ class NowCard(Card):
 
 
 def _share_names(emulated: bool) -> tuple[tuple[str, str], ...]:
-    return (("hit", tr("In VRAM")), ("fill", link_word(emulated)), ("cpu", tr("CPU")))
+    return (("hit", held_words(emulated)), ("fill", link_word(emulated)), ("cpu", tr("CPU")))
 
 
 class ForecastCard(Card):
@@ -356,6 +368,11 @@ class ChartCard(Card):
 
     def __init__(self, title: str, unit: str, chart: QWidget, *right: Item) -> None:
         self.unit = Label(unit, "caption", "text3")
-        head = hbox(Label(title, "meta", "text", 600), self.unit, None, *right, gap=6)
+        self._title = Label(title, "meta", "text", 600)
+        head = hbox(self._title, self.unit, None, *right, gap=6)
         super().__init__(vbox(head, (chart, 1), gap=2, pad=(16, 9, 14, 6)))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def set_title(self, title: str) -> None:
+        """Say another title."""
+        self._title.set_text(title)

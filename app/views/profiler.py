@@ -28,7 +28,7 @@ from app.widgets.inputs import Combo
 from app.widgets.labels import Icon, Label
 from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
 from app.widgets.meters import Metric
-from app.wording import Phrase, tr
+from app.wording import Phrase, figures, tr, tr_count
 
 NARROW_BELOW = 760  # px of page width
 _TOP = Qt.AlignmentFlag.AlignTop
@@ -256,7 +256,12 @@ class ProfilerView(QWidget):
                 card.show_figure(None, "")
             return
         record = tr("{size} records", size=amounts.memory(profile.record_bytes))
-        kernel = tr("{format}, {count} threads", format=profile.format, count=profile.threads)
+        kernel = tr_count(
+            "{format}, {count} thread",
+            "{format}, {count} threads",
+            profile.threads,
+            format=figures.weight_format(profile.format),
+        )
         self.fill.show_figure(profile.fill_gbps, record, copies)
         self.cpu.show_figure(profile.cpu_gbps, kernel)
         parts = tr(

@@ -5,7 +5,7 @@ from PySide6.QtCore import QDateTime, QLocale
 from app.predict import amounts
 from app.predict.diagnosis import Finding
 from app.predict.profiles import Profile
-from app.wording import Phrase, language, tr
+from app.wording import Phrase, figures, language, tr
 
 
 def finding_words(finding: Finding) -> tuple[str, str, Phrase, Phrase]:
@@ -65,4 +65,4 @@ def when(profile: Profile) -> str:
 
 def run_words(profile: Profile) -> str:
     """Return a line of the history: when and for which format."""
-    return f"{when(profile)} · {profile.format}"
+    return f"{when(profile)} · {figures.weight_format(profile.format)}"

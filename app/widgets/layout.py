@@ -50,8 +50,9 @@ class Box(QBoxLayout):
 
     def _put_tuple(self, item: tuple[Part | int | Qt.AlignmentFlag, ...]) -> None:
         part, *rest = item
-        stretch = next((r for r in rest if isinstance(r, int)), 0)
-        align = next((r for r in rest if isinstance(r, Qt.AlignmentFlag)), Qt.AlignmentFlag(0))
+        flag = Qt.AlignmentFlag  # its values are ints, too
+        stretch = next((r for r in rest if isinstance(r, int) and not isinstance(r, flag)), 0)
+        align = next((r for r in rest if isinstance(r, flag)), flag(0))
         if isinstance(part, QLayout):
             self.addLayout(part, stretch)
         elif isinstance(part, QWidget):

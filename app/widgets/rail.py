@@ -145,13 +145,14 @@ class MeterCard(QWidget):
         self.heat = Label("", "caption", "text3")
         self.vram_text = Label("–", "caption", "text2")
         self.ram_text = Label("–", "caption", "text2")
+        self.vram_name = Elide(tr("VRAM"), "caption", "text3")
         self.vram = Bar(height=6, name=tr("VRAM"))
         self.ram = Bar(height=6, name=tr("RAM"))
         self.setLayout(
             vbox(
                 Line(),
                 hbox((self.device, 1), self.heat, gap=6, pad=(0, 6, 0, 2)),
-                hbox(Label(tr("VRAM"), "caption", "text3"), None, self.vram_text, gap=4),
+                hbox((self.vram_name, 1), self.vram_text, gap=4),
                 self.vram,
                 3,
                 hbox(Label(tr("RAM"), "caption", "text3"), None, self.ram_text, gap=4),
@@ -227,6 +228,7 @@ class Rail(QWidget):
         self.meters, self.slim = MeterCard(), SlimMeters()
         self.folded = False
         self._parts: tuple[Parts, int, int] | None = None  # pools, total, expert bytes in RAM
+        self._emulated = True  # what the engine divides is an ordinary buffer
         self._reading: Reading | None = None
         upper, last = list(self.items.values())[:-1], list(self.items.values())[-1]
         self.setLayout(
@@ -268,8 +270,11 @@ class Rail(QWidget):
         self._reading = reading
         self._show_meters()
 
-    def set_pools(self, parts: Parts, total_bytes: int, expert_ram_bytes: int) -> None:
+    def set_pools(
+        self, parts: Parts, total_bytes: int, expert_ram_bytes: int, emulated: bool = False
+    ) -> None:
         """Show how the engine divides the device; no parts = no engine or no model."""
+        self._emulated = emulated
         self._parts = (parts, total_bytes, expert_ram_bytes) if parts else None
         self._show_meters()
 
@@ -279,7 +284,9 @@ class Rail(QWidget):
     def _show_meters(self) -> None:
         reading, card = self._reading, self.meters
         gpu = reading.gpu_name if reading else None
-        card.device.set_text(gpu or tr("CPU · emulated VRAM"))
+        emulated = self._emulated if self._parts is not None else not gpu
+        card.device.set_text(gpu or tr("CPU, no GPU"))
+        card.vram_name.set_text(tr("Emulated VRAM") if emulated else tr("VRAM"))
         heat = reading.temperature if reading else None
         card.heat.set_text("" if heat is None else f"{heat:.0f} °C")
         vram, vram_text = self._vram()
@@ -290,6 +297,9 @@ class Rail(QWidget):
         card.ram_text.set_text(ram_text)
         spoken = tr("VRAM {vram}, RAM {ram}", vram=vram_text, ram=ram_text)
         card.vram.set_name(tr("VRAM {vram}", vram=vram_text))
+        if emulated:
+            spoken = tr("Emulated VRAM {vram}, RAM {ram}", vram=vram_text, ram=ram_text)
+            card.vram.set_name(tr("Emulated VRAM {vram}", vram=vram_text))
         card.ram.set_name(tr("RAM {ram}", ram=ram_text))
         self.slim.set_bars(vram, ram, spoken)
 

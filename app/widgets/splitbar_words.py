@@ -8,7 +8,7 @@ NAMES: dict[PartName, Phrase] = {
     "weights": tr("Weights"),
     "kv": tr("KV cache"),
     "experts": tr("Experts"),
-    "runtime": tr("Graphs"),
+    "runtime": tr("Runtime"),
     "free": tr("Free"),
     "other": tr("Other apps"),
 }
@@ -75,7 +75,7 @@ def bounds_text(split: Split, part: PartName) -> Phrase:
             unit=amounts.memory(split.pools["experts"].unit_bytes),
         )
     if part == "runtime":
-        return tr("Graphs: work space of the engine, fixed while loaded.")
+        return tr("Runtime: work space of the engine, fixed while loaded.")
     if part == "free":
         return tr("Free: nobody uses it. Move a divider to give it to the experts.")
     return tr("Other apps: not ours to move.")

@@ -29,7 +29,7 @@ from app.widgets.focus import FocusRing
 from app.widgets.labels import Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.wording import again, tr
-from app.wording.figures import rate, tokens
+from app.wording.figures import rate, tokens, weight_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,11 @@ class Strip(QWidget):
 
     def set_model(self, name: str, quant: str) -> None:
         """Show the model that is loaded, or "" for none."""
-        self._model, self._quant = name, quant
+        self._model, self._quant = name, weight_format(quant)
         self.picker.set_text(name or tr("Choose a model"))
         self.picker.set_name(tr("Model: {name}", name=name) if name else tr("Choose a model"))
-        self.picker.set_tip(quant if self._narrow else "")
-        self.quant.set_text(quant)
+        self.picker.set_tip(self._quant if self._narrow else "")
+        self.quant.set_text(self._quant)
         self.quant.setVisible(bool(quant) and not self._narrow)
 
     def set_speed(self, tokens_per_s: float | None) -> None:

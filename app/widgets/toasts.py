@@ -42,7 +42,6 @@ class Toasts(QObject):
 
     def __init__(self, host: QWidget) -> None:
         super().__init__(host)
-        self._host = host
         self.shown: list[Toast] = []
         host.installEventFilter(self)
         follow(self.place)
@@ -66,14 +65,23 @@ class Toasts(QObject):
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(toast, again(text)))
         return toast
 
+    @property
+    def _host(self) -> QWidget:
+        """What the notes lie on: asked for, not kept, as events come until its very end."""
+        host = self.parent()
+        if not isinstance(host, QWidget):
+            raise RuntimeError("Notes need a widget to lie on.")
+        return host
+
     def place(self) -> None:
         """Stack the notes upwards from the bottom right corner."""
-        bottom = self._host.height() - px(16)
+        host = self._host
+        bottom = host.height() - px(16)
         for toast in reversed(self.shown):
             toast.adjustSize()
-            size = toast.sizeHint().boundedTo(self._host.size())
+            size = toast.sizeHint().boundedTo(host.size())
             toast.setGeometry(
-                self._host.width() - size.width() - px(16),
+                host.width() - size.width() - px(16),
                 bottom - size.height(),
                 size.width(),
                 size.height(),
@@ -84,9 +92,7 @@ class Toasts(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Follow the host's size, wait while pointed at, forget what was closed."""
         kind = event.type()
-        if watched is self._host and kind == QEvent.Type.Resize:
-            self.place()
-        elif isinstance(watched, Toast):
+        if isinstance(watched, Toast):
             timer = watched.findChild(QTimer)
             if kind == QEvent.Type.Enter and timer is not None:
                 timer.stop()
@@ -94,6 +100,8 @@ class Toasts(QObject):
                 timer.start()
             elif kind == QEvent.Type.Close:
                 self._drop(watched)
+        elif kind == QEvent.Type.Resize:
+            self.place()
         return False
 
     def _drop(self, toast: Toast) -> None:

@@ -1,9 +1,10 @@
-"""Figures as text: memory, tokens, rates, shares. Half-width digits and units in every language.
+"""Figures as text: memory, tokens, rates, shares, formats. The same in every language.
 
 GiB for memory (MiB below 1 GiB), GB for files, K for tokens; a space before units and %.
 """
 
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
+_FORMATS = {"fp8_block": "FP8", "nvfp4": "NVFP4", "mxfp4": "MXFP4"}  # the rest: upper case
 
 
 def memory(num_bytes: int) -> str:
@@ -46,6 +47,11 @@ def share(value: float) -> str:
 def rate(per_second: float) -> str:
     """Return a speed with one decimal below 100, as "24.8" or "312"."""
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:.0f}"
+
+
+def weight_format(name: str) -> str:
+    """Return an engine's name of a weight format as people write it: "fp8_block" is "FP8"."""
+    return _FORMATS.get(name.lower(), name.upper())
 
 
 def _unit(num_bytes: int) -> tuple[int, str]:

@@ -10,10 +10,11 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TextIO
+from typing import Literal, TextIO
 
 import msgspec
 
+from engine.protocol.errors import EngineError
 from engine.protocol.messages import (
     Cancel,
     ChatMessage,
@@ -32,6 +33,7 @@ from engine.protocol.messages import (
     Shutdown,
     TokenDelta,
     ToolCallDelta,
+    error_event,
 )
 from engine.service import EngineService
 from engine.settings import EngineSettings, read_settings
@@ -73,20 +75,28 @@ def _converse(terminal: "Terminal", read: Callable[[str], str]) -> int:
             terminal.note(HELP)
         elif text:
             terminal.ask(text)
+            if not terminal.is_running:
+                return 1
 
 
 class Terminal:
-    """One conversation over an engine service that runs in a thread of this process."""
+    """One conversation over an engine service that runs in a thread of this process.
+
+    Attributes:
+        sampling: of the turns to come.
+        is_running: the engine still answers.
+    """
 
     def __init__(self, settings: EngineSettings, out: TextIO, err: TextIO) -> None:
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None = the end
         self._service = EngineService(self._events.put, settings)
-        self._thread = threading.Thread(target=self._service.run, name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
         self._out = out
         self._err = err
         self._messages: list[ChatMessage] = []
         self._num_requests = 0
         self.sampling = Sampling()
+        self.is_running = True
 
     def __enter__(self) -> "Terminal":
         """Start the engine's thread."""
@@ -126,7 +136,10 @@ class Terminal:
         return None
 
     def ask(self, text: str) -> bool:
-        """Send a turn and write the reply as it comes. Ctrl+C ends the reply, not the program."""
+        """Send a turn and write the reply as it comes; returns whether it came to its own end.
+
+        Ctrl+C ends the reply, a second one the program. A turn without an answer is forgotten.
+        """
         self._messages.append(_message("user", text))
         self._num_requests += 1
         name = f"chat-{self._num_requests}"
@@ -134,46 +147,59 @@ class Terminal:
             Generate(id=name, messages=tuple(self._messages), sampling=self.sampling)
         )
         reply: list[str] = []
-        finished = self._follow(name, reply)
-        self._out.write("\n")
-        self._out.flush()
-        if reply:
-            self._messages.append(_message("assistant", "".join(reply)))
+        try:
+            finished = self._follow(name, reply)
+        except KeyboardInterrupt:
+            self._service.handle(Cancel(id=name))
+            finished = self._follow(name, reply)
+        self._write("\n")
+        text = "".join(reply)
+        if text:
+            self._messages.append(_message("assistant", text))
         else:
             self._messages.pop()
-        if finished is not None:
-            self.note(_stats_line(finished))
-        return finished is not None and finished.reason is not FinishReason.ERROR
+        if finished is None:
+            return False
+        self.note(_stats_line(finished))
+        return finished.reason in (FinishReason.STOP, FinishReason.LENGTH)
 
     def _follow(self, name: str, reply: list[str]) -> Finished | None:
-        answers = self._answers(name)
-        while True:
-            try:
-                for event in answers:
-                    if isinstance(event, TokenDelta):
-                        reply.append(event.text if event.kind == "text" else "")
-                        self._out.write(event.text)
-                        self._out.flush()
-                    elif isinstance(event, ToolCallDelta):
-                        self._out.write(f"\n[{event.name} {event.arguments}]\n")
-                    elif isinstance(event, Finished):
-                        return event
-                return None
-            except KeyboardInterrupt:
-                self._service.handle(Cancel(id=name))
-                answers = self._answers(name)
+        """Write a reply as it comes, and note its text. Returns its end; None if there is none."""
+        for event in self._answers(name):
+            if isinstance(event, TokenDelta):
+                if event.kind == "text":
+                    reply.append(event.text)
+                self._write(event.text)
+            elif isinstance(event, ToolCallDelta):
+                self._write(f"\n[{event.name} {event.arguments}]\n")
+            elif isinstance(event, Finished):
+                return event
+        return None
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+    def _serve(self) -> None:
+        """Run the service on its thread; what ends it is told like any other error."""
+        try:
+            self._service.run()
+        except EngineError as problem:
+            self._events.put(error_event(problem))
+        finally:
+            self._events.put(None)
 
     def _answers(self, name: str) -> Iterator[Event]:
         """Yield the events of one command until it is over; notices and errors are written."""
-        while True:
+        while self.is_running:
             try:
-                event = self._events.get(timeout=1.0)
+                event = self._events.get(timeout=1.0)  # Windows sees Ctrl+C only in between
             except queue.Empty:
-                if not self._thread.is_alive():
-                    self.note("The engine has stopped.")
-                    return
                 continue
-            if isinstance(event, Notice):
+            if event is None:
+                self.is_running = False
+                self.note("The engine has stopped.")
+            elif isinstance(event, Notice):
                 self.note(event.message)
             elif isinstance(event, Error) and event.id in ("", name):
                 self.note(f"{event.message} {event.hint}".rstrip())
@@ -184,8 +210,8 @@ class Terminal:
                     return
 
 
-def _message(role: str, text: str) -> ChatMessage:
-    return msgspec.convert({"role": role, "parts": [Part(text=text)]}, ChatMessage)
+def _message(role: Literal["system", "user", "assistant"], text: str) -> ChatMessage:
+    return ChatMessage(role=role, parts=(Part(text=text),))
 
 
 def _stats_line(event: Finished) -> str:

@@ -4,7 +4,7 @@ Knows neither Qt nor torch. Raised where a fact is known; caught at the three do
 ARCHITECTURE.md ("Errors").
 """
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class ErrorCode(StrEnum):
@@ -22,7 +22,7 @@ class ErrorCode(StrEnum):
     INTERNAL = "internal"
 
 
-class ExitCode(int):
+class ExitCode(IntEnum):
     """Exit codes of an engine process."""
 
     OK = 0

@@ -3,7 +3,8 @@
 import pytest
 
 from engine.protocol.messages import Error, Finished, StateChanged, Status
-from tests.golden.transcript import essence, read, run
+from kernels.device.registry import list_devices
+from tests.golden.transcript import essence, read, replies, run
 
 pytestmark = pytest.mark.weights
 
@@ -19,3 +20,12 @@ def test_transcript_when_replayed_gives_the_recorded_conversation(converted_home
     for status in (event for event in events if isinstance(event, Status)):
         for device in status.devices:
             assert sum(pool.used_bytes for pool in device.pools) == device.total_bytes
+
+
+@pytest.mark.gpu
+def test_transcript_when_on_a_gpu_gives_the_same_tokens(converted_home):
+    """No CPU assumption is baked in: the same requests, the same tokens on another device."""
+    cards = [one for one in list_devices(("cuda",)) if one.name.startswith("cuda")]
+    if not cards or cards[0].problem:
+        pytest.skip("needs an NVIDIA GPU")
+    assert replies(essence(run(converted_home.root, "cuda"))) == replies(read())

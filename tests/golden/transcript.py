@@ -39,18 +39,17 @@ REQUESTS, EVENTS = HERE / "requests.jsonl", HERE / "events.jsonl"
 VERSION = 1
 
 
-def run(home: Path) -> list[Event]:
+def run(home: Path, device: str = "cpu") -> list[Event]:
     """Run the transcript through a process, as a person would at a shell."""
-    with REQUESTS.open("rb") as requests:
-        done = subprocess.run(
-            [sys.executable, "-m", "engine"],
-            cwd=HERE.parents[1],
-            env={**os.environ, "FREETOKEN_HOME": str(home)},
-            stdin=requests,
-            capture_output=True,
-            timeout=110,
-            check=True,
-        )
+    done = subprocess.run(
+        [sys.executable, "-m", "engine"],
+        cwd=HERE.parents[1],
+        env={**os.environ, "FREETOKEN_HOME": str(home)},
+        input=REQUESTS.read_bytes().replace(b'"cpu"', f'"{device}"'.encode()),
+        capture_output=True,
+        timeout=110,
+        check=True,
+    )
     return [decode_event(line) for line in done.stdout.splitlines()]
 
 
@@ -63,6 +62,11 @@ def essence(events: list[Event]) -> list[dict[str, object]]:
         mine = [e for e in events if getattr(e, "id", "") == name and isinstance(e, kinds)]
         out += [line for event in _joined(mine) if (line := _plain(event)) is not None]
     return out
+
+
+def replies(lines: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return what does not depend on the device: the texts and how they ended."""
+    return [line for line in lines if line["type"] in ("started", "delta", "finished")]
 
 
 def _requests() -> list[object]:

@@ -126,6 +126,11 @@ class Chart(FocusRing, QWidget):
         if wanted[-1] > self.ticks[-1] or wanted[-1] < 0.7 * self.ticks[-1]:
             self.ticks = wanted
 
+    def set_title(self, title: str) -> None:
+        """Say another name to assistive tools and over the table."""
+        self.title = title
+        self._tell_name()
+
     def set_x_labels(self, labels: Sequence[str]) -> None:
         """Words at equal distances along the x axis."""
         self.x_labels = tuple(labels)

@@ -109,12 +109,12 @@ class HeatMap(Chart):
             return ""
         total = len(self._map.rows) * len(self._map.rows[0])
         return tr(
-            "{held} of {total} experts are in VRAM", held=sum(self._map.resident), total=total
+            "{held} of {total} experts are in the cache", held=sum(self._map.resident), total=total
         )
 
     def table(self) -> Table:
         """Per layer: how many are resident, and the uses of the busiest expert."""
-        heads = (tr("Layer"), tr("In VRAM"), tr("Uses of the busiest expert"))
+        heads = (tr("Layer"), tr("In cache"), tr("Uses of the busiest expert"))
         rows: list[tuple[str, ...]] = []
         if self._map is not None:
             top = max(1, self._map.max_hits)
@@ -137,7 +137,7 @@ class HeatMap(Chart):
         foot = QRectF(box.left(), box.bottom() + 2, box.width(), 14)
         draw_text(p, foot, "0", "caption", "text3")
         draw_text(p, foot, str(experts - 1), "caption", "text3", align=RIGHT)
-        words = tr("by hits; left of line: in VRAM")
+        words = tr("by hits; left of line: in the cache")
         draw_text(
             p, foot.adjusted(26, 0, -26, 0), words, "caption", "text3", align=CENTER, elide=True
         )

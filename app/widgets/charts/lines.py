@@ -124,7 +124,10 @@ class TimeChart(Chart):
 
 
 class LineChart(TimeChart):
-    """Lines with their name or newest value at the right end, and dashed limits."""
+    """Lines with their name or newest value at the right end, and dashed limits.
+
+    A line that ended before now keeps its word, in a lesser ink, and a hollow dot.
+    """
 
     def __init__(
         self,
@@ -165,7 +168,7 @@ class LineChart(TimeChart):
         self._draw_reading(p)
 
     def _line(self, p: QPainter, series: Series) -> list[tuple[float, str, str, int]]:
-        """Paint one series; return the word at its end, if it reaches the present."""
+        """Paint one series; return the word at its end, if it has one."""
         count, plot, last = len(series.values), self.plot(), None
         for run in runs(series.values):
             path = self._path(p, run, count)
@@ -181,15 +184,17 @@ class LineChart(TimeChart):
             if path.size() > 1:
                 p.drawPolyline(path)
             else:
-                p.drawEllipse(last, 0.8, 0.8)
+                p.setBrush(color(series.role))
+                p.drawEllipse(last, 0.9, 0.9)
         if last is None:
             return []
         p.setRenderHint(_HINTS.Antialiasing, True)
-        p.setPen(Qt.PenStyle.NoPen)
-        p.setBrush(color(series.role))
+        is_now = math.isfinite(series.values[-1])
+        p.setPen(Qt.PenStyle.NoPen if is_now else pen(series.role, 1.4))
+        p.setBrush(color(series.role if is_now else "surface"))
         p.drawEllipse(last, 2.8, 2.8)
         text = self.value_text(series.last) if series.label is None else again(series.label)
-        return [(last.y(), text, "text", 600)]
+        return [(last.y(), text, *(("text", 600) if is_now else ("text3", 500)))]
 
 
 class StackChart(TimeChart):

@@ -178,15 +178,16 @@ class MessageBody(QWidget):
         self._column.addWidget(widget_of(block))
 
     def _show_open(self, blocks: Sequence[Block]) -> None:
-        """Bring the open widgets in line with the open blocks."""
+        """Bring the open widgets in line with the open blocks; the last one has the caret."""
         for place, block in enumerate(blocks):
-            if place < len(self._open) and _update(self._open[place], block, is_open=True):
+            is_last = place == len(blocks) - 1
+            if place < len(self._open) and _update(self._open[place], block, is_open=is_last):
                 continue
             for widget in self._open[place:]:
                 self._drop(widget)
             del self._open[place:]
             made = widget_of(block)
-            _update(made, block, is_open=True)
+            _update(made, block, is_open=is_last)
             self._open.append(made)
             self._column.addWidget(made)
         for widget in self._open[len(blocks) :]:

@@ -5,6 +5,7 @@ One list view with a painted delegate, so that thousands of chats cost no widget
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from PySide6.QtCore import (
     QAbstractItemModel,
@@ -251,7 +252,8 @@ class ChatListPanel(QWidget):
     """Search, new chat, and the list.
 
     Signals:
-        searched(text), new_wanted(), opened(id), deleted(id), renamed(id, title), pinned(id, on).
+        searched(text), new_wanted(), opened(id), deleted(id), renamed(id, title), pinned(id, on),
+        exported(id, "md" or "json").
     """
 
     searched = Signal(str)
@@ -260,6 +262,7 @@ class ChatListPanel(QWidget):
     deleted = Signal(int)
     renamed = Signal(int, str)
     pinned = Signal(int, bool)
+    exported = Signal(int, str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,6 +320,12 @@ class ChatListPanel(QWidget):
             index = self.items.index(row)
             menu.addAction(icons.icon("pin"), pin, lambda: self.pinned.emit(chat_id, not on))
             menu.addAction(icons.icon("edit"), tr("Rename"), lambda: self.view.edit(index))
+            menu.addSeparator()
+            for kind, words in (
+                ("md", tr("Export as Markdown…")),
+                ("json", tr("Export as JSON…")),
+            ):
+                menu.addAction(icons.icon("save"), words, partial(self.exported.emit, chat_id, kind))
             menu.addSeparator()
             menu.addAction(
                 icons.icon("trash"), tr("Delete chat"), lambda: self.deleted.emit(chat_id)

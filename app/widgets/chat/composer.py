@@ -19,6 +19,7 @@ class Writing:
 
     Attributes:
         model: name of the loaded model, or "".
+        is_coming: a model is on its way.
         is_replying: a reply is being written.
         is_waiting: a reply waits for a model.
         queued: the message that waits for the reply, or "".
@@ -26,6 +27,7 @@ class Writing:
     """
 
     model: str = ""
+    is_coming: bool = False
     is_replying: bool = False
     is_waiting: bool = False
     queued: str = ""
@@ -124,8 +126,10 @@ class Composer(QWidget):
             placeholder = tr("Write the next message. It is sent when this reply is done.")
         elif now.model:
             placeholder = tr("Message {model}", model=now.model)
-        else:
+        elif now.is_coming:
             placeholder = tr("Write now: the message waits while the model loads.")
+        else:
+            placeholder = tr("Write now: the message waits until a model is loaded.")
         self.edit.set_placeholder(placeholder)
         hint = tr("Enter to send, Shift+Enter for a new line")
         self.hint.set_text(tr("Waiting for the model") if now.is_waiting else hint)

@@ -16,11 +16,11 @@ from app.theme import (
     pen,
     px,
 )
-from app.widgets import Button, Card, Chip, Label, hbox, icons, vbox
+from app.widgets import Bar, Button, Card, Chip, Label, hbox, icons, vbox
 from app.widgets.focus import FocusRing
 from app.widgets.layout import Box
 from app.widgets.rail import Mark
-from app.wording import Phrase, again, tr
+from app.wording import Phrase, again, figures, tr
 
 # icon, title, line below, and what is put into the composer
 PROMPTS: tuple[tuple[str, Phrase, Phrase, Phrase], ...] = (
@@ -43,6 +43,9 @@ PROMPTS: tuple[tuple[str, Phrase, Phrase, Phrase], ...] = (
         tr("Explain step by step, with an example, how a cache decides what to keep."),
     ),
 )
+
+
+WAITS_FOR_MODEL = tr("Write now: the message waits until a model is loaded.")
 
 
 class PromptCard(FocusRing, QPushButton):
@@ -107,30 +110,37 @@ class ModelCard(Card):
         self._name = Label("", "body", "text", 600)
         self._format = Chip("")
         self._line = Label("", "meta", "text2", wrap=True)
+        self._bar = Bar((), 4, name=tr("Progress"))
         self.load = Button(tr("Load"), "primary", "play")
         self.choose = Button(tr("Choose a model"))
-        words = vbox(hbox(self._name, self._format, None, gap=8), self._line, gap=5)
+        words = vbox(hbox(self._name, self._format, None, gap=8), self._line, self._bar, gap=5)
         super().__init__(
             hbox((words, 1), self.choose, self.load, gap=8, pad=(16, 12, 14, 12)),
         )
         self.load.clicked.connect(self.load_wanted)
         self.choose.clicked.connect(self.models_wanted)
 
-    def set_model(self, name: str, quant: str, is_loading: bool) -> None:
-        """Show a loaded model, one that is loading, or none."""
-        self._format.set_text(quant)
+    def set_model(self, name: str, quant: str) -> None:
+        """Show a loaded model, or none."""
+        self._format.set_text(figures.weight_format(quant))
         self._format.setVisible(bool(name and quant))
-        self.load.setVisible(not name and not is_loading)
-        self.choose.setVisible(not name and not is_loading)
-        if name:
-            self._name.set_text(name)
-            self._line.set_text(tr("Loaded and ready to answer."))
-        elif is_loading:
-            self._name.set_text(tr("A model is loading"))
-            self._line.set_text(tr("Write now: the message waits while the model loads."))
-        else:
-            self._name.set_text(tr("No model is loaded"))
-            self._line.set_text(tr("Write now: the message waits while the model loads."))
+        self.load.setVisible(not name)
+        self.choose.setVisible(not name)
+        self._bar.hide()
+        self._name.set_text(name or tr("No model is loaded"))
+        ready, none = tr("Loaded and ready to answer."), WAITS_FOR_MODEL
+        self._line.set_text(ready if name else none)
+
+    def set_coming(self, name: str, doing: str, share: float | None) -> None:
+        """Show a model on its way: what is done now, and how much of it."""
+        for widget in (self._format, self.load, self.choose):
+            widget.hide()
+        self._name.set_text(name or tr("A model is loading"))
+        self._line.set_text(
+            tr("{doing}. Write now: the message is sent when the model is ready.", doing=doing)
+        )
+        self._bar.set_parts([("accent", share or 0.0)])
+        self._bar.show()
 
 
 class EmptyChat(QWidget):

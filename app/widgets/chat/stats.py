@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QBoxLayout, QWidget
 from app.services.chat_records import Message
 from app.services.chat_words import has_routes, seconds_text, stats_text
 from app.theme import RIGHT, area, color, draw_text, follow, painter, pen, px
-from app.widgets import Bar, Button, Card, Chip, Dot, Label, fixed, hbox, holder, vbox
+from app.widgets import Bar, Button, Card, Chip, Dot, Elide, Label, fixed, hbox, holder, vbox
 from app.widgets.layout import Box
 from app.wording import again, figures, tr
 from engine.protocol.messages import Trace
@@ -39,11 +39,11 @@ class StatsLine(QWidget):
         super().__init__()
         self._message: Message | None = None
         self.bar = Bar(height=6, width=64)
-        self.label = Label("", "meta", "text2")
+        self.label = Elide("", "meta", "text2")
         self.trace = Button(tr("Trace"), "ghost", "performance", small=True, tail="down")
         self.trace.setCheckable(True)
         self.card: TraceCard | None = None
-        self._column = vbox(hbox(self.bar, self.label, None, self.trace, gap=10), gap=8)
+        self._column = vbox(hbox(self.bar, (self.label, 1), self.trace, gap=10), gap=8)
         self.setLayout(self._column)
         self.trace.toggled.connect(self._open)
 

@@ -47,6 +47,7 @@ class StubClient(QObject):
     ready = Signal(object)
     status = Signal(object)
     stats = Signal(object)
+    finished = Signal(object)
     cache_map = Signal(object)
     resize_preview = Signal(object)
     resize_pending = Signal(object)
@@ -85,6 +86,11 @@ class StubClient(QObject):
     def tell_status(self, status):
         self.last_status, self.model = status, status.model
         self.status.emit(status)
+
+    def decode(self, frame):
+        """Send a frame of decode after one that holds a prefill, which counts for nothing."""
+        self.stats.emit(m.Stats(interval_s=0.5, running=1, decode_tokens_per_s=1.0, routes=100))
+        self.stats.emit(frame)
 
     def apply(self, kv, slots, number=None, pause_ms=31.0):
         """Answer the newest resize, then send the status that follows."""

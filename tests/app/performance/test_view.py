@@ -87,7 +87,7 @@ def test_cpu_only_when_shown_then_says_that_vram_is_emulated(page):
     page.client.tell_status(tiny_status())
     assert "emulated VRAM" in page.split.where.text()
     assert "48.0 MiB" in page.split.where.text()
-    page.client.stats.emit(stats())
+    page.client.decode(stats())
     assert any("Copied" in label.text() for label in page.now._shares._words)
 
 
@@ -145,7 +145,7 @@ def test_hidden_when_frames_come_then_charts_wait_until_shown(page):
     """A hidden page paints nothing, and is right when it comes back."""
     page.hide()
     before = page.speed.series
-    page.client.stats.emit(stats(99.0))
+    page.client.decode(stats(99.0))
     page.client.cache_map.emit(cache_map(layers=4, experts=16, held=4))
     assert page.speed.series is before
     page.show()

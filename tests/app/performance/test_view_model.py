@@ -202,7 +202,7 @@ def test_policy_when_chosen_then_sent_once(vm, client):
 def test_model_when_gone_then_everything_is_empty(vm, client, how):
     """Unload, crash, or a status without a model: no division, no figures, no map."""
     client.cache_map.emit(cache_map())
-    client.stats.emit(stats())
+    client.decode(stats())
     vm.preview(vm.applied.with_slots(700))
     if how == "status":
         client.tell_status(EMPTY)
@@ -220,7 +220,7 @@ def test_model_when_gone_then_everything_is_empty(vm, client, how):
 
 def test_figures_when_decoding_then_as_measured_and_kept_after_it(vm, client):
     """Bytes per token follow from the misses; after the reply the figures stay, marked."""
-    client.stats.emit(stats(24.8, 0.63, 0.29))
+    client.decode(stats(24.8, 0.63, 0.29))
     routed = 43 * 6 * BIG.record_bytes
     assert vm.figures.read_bytes_per_token == pytest.approx(0.37 * routed)
     assert vm.figures.limit_share is None  # this machine was not measured
@@ -234,7 +234,7 @@ def test_forecast_when_nothing_is_known_then_empty_with_the_reason(vm, client):
     vm.preview(vm.applied.with_slots(900))
     assert (vm.forecast.kind, vm.forecast.speed) == ("none", None)
     assert "send a message" in vm.forecast.reason
-    client.stats.emit(stats())
+    client.decode(stats())
     assert vm.forecast.kind == "none"
     assert "profiler" in vm.forecast.reason
     assert vm.forecast.hit_then <= vm.forecast.hit_now
@@ -246,7 +246,7 @@ def test_forecast_when_rates_are_known_then_a_range_and_later_its_error(
     """Predicted while it moves; after applying, measured with the error, for ten seconds."""
     (tmp_path / "a.json").write_bytes(profile_bytes())
     vm.reload_profiles()
-    client.stats.emit(stats())
+    client.decode(stats())
     vm.preview(vm.applied.with_slots(1200))
     forecast = vm.forecast
     assert forecast.kind == "predicted"
@@ -259,7 +259,7 @@ def test_forecast_when_rates_are_known_then_a_range_and_later_its_error(
     assert vm.forecast.kind == "measured"
     assert vm.forecast.error == pytest.approx(-0.03)
     clock.now += 11
-    client.stats.emit(stats())
+    client.decode(stats())
     assert vm.forecast.kind == "none"
     assert "Move a divider" in vm.forecast.reason
 

@@ -5,45 +5,33 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.protocol.errors import CorruptCheckpoint, FileAccess, InvalidRequest
 from engine.protocol.messages import ChatMessage, Part, Sampling, Tool
 from engine.text.chat import ChatText
-from engine.text.detokenizer import Detokenizer
 from engine.text.dialects.base import Piece
-from engine.text.dialects.hermes import HermesSplitter
-from engine.text.stops import StopFilter
+from engine.text.dialects.hermes import Hermes
 from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
+from tests.engine.text.pieces import joined
 
 TRICKY = "Family 👨‍👩‍👧‍👦, 客单价, щёчки, naïve, 🇩🇪 flags, and\n\ttabs."
+END = 2
+FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
 def say(role: str, text: str) -> ChatMessage:
     return ChatMessage(role=role, parts=(Part(text=text),))
 
 
-def joined(pieces: list[Piece]) -> list[Piece]:
-    """Merge neighbours of one kind, so that only the cut points differ."""
-    out: list[Piece] = []
-    for piece in pieces:
-        if out and out[-1].kind == piece.kind != "tool_call":
-            out[-1] = Piece(piece.kind, out[-1].text + piece.text)
-        else:
-            out.append(piece)
-    return out
-
-
-@pytest.fixture(scope="module")
-def chat(builtin_model: Path) -> ChatText:
-    return ChatText.from_folder(builtin_model)
-
-
-@pytest.fixture(scope="module")
-def builtin_model() -> Path:
-    return Path(__file__).resolve().parents[3] / "resources" / "models" / "tiny-moe-fp8"
+@pytest.fixture
+def folder(builtin_model: Path, tmp_path: Path) -> Path:
+    """A copy of the built-in model's text files, in a folder with an unusual name (case E-17)."""
+    folder = tmp_path / "Ž é 模型 😀"
+    folder.mkdir()
+    for file in FILES:
+        shutil.copy(builtin_model / file, folder)
+    return folder
 
 
 def test_prompt_ids_match_transformers(chat: ChatText, builtin_model: Path) -> None:
@@ -68,14 +56,65 @@ def test_from_folder_reads_eos_and_sampling(chat: ChatText) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("generation", "sampling"),
+    [
+        ({"do_sample": True}, Sampling()),
+        ({"do_sample": False, "temperature": 0.7}, Sampling(temperature=0.0)),
+        ({"do_sample": True, "temperature": None, "top_k": 20}, Sampling(top_k=20)),
+        ({"do_sample": True, "temperature": "hot"}, Sampling()),
+        ({"do_sample": True, "top_p": 7}, Sampling()),
+        ({"do_sample": True, "max_new_tokens": 9, "top_p": 1}, Sampling(max_tokens=9)),
+    ],
+)
+def test_from_folder_when_sampling_makes_no_sense_then_plain(
+    folder: Path, generation: dict[str, object], sampling: Sampling
+) -> None:
+    """A generation_config is a stranger's file: null, words and odd numbers occur."""
+    (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
+    assert ChatText.from_folder(folder).sampling == sampling
+
+
+def test_from_folder_when_nothing_names_an_end_then_chatml_does(folder: Path) -> None:
+    """generation_config first, then config.json, then the vocabulary."""
+    (folder / "config.json").write_text('{"eos_token_id": 7}', encoding="utf-8")
+    assert ChatText.from_folder(folder).eos_ids == (END,)
+    (folder / "generation_config.json").write_text("{}", encoding="utf-8")
+    assert ChatText.from_folder(folder).eos_ids == (7,)
+    (folder / "config.json").unlink()
+    assert ChatText.from_folder(folder).eos_ids == (END,)
+
+
 def test_prompt_when_person_writes_control_tokens_then_they_stay_text(chat: ChatText) -> None:
     """Quoting an end mark must not end the turn."""
-    plain = chat.prompt_ids((say("user", "x"),)).count(2)
+    plain = chat.prompt_ids((say("user", "x"),)).count(END)
     quoted = chat.prompt_ids((say("user", "what does <|im_end|> and \ue0007\ue001 mean?"),))
-    assert quoted.count(2) == plain
+    assert quoted.count(END) == plain
     assert "<|im_end|> and \ue0007\ue001 mean" in chat.tokenizer._rust.decode(
         quoted, skip_special_tokens=True
     )
+
+
+def test_prompt_when_tools_quote_control_tokens_then_they_stay_text(
+    tokenizer: Tokenizer,
+) -> None:
+    """Neither a tool's description nor a call's arguments can end a turn."""
+    chat = ChatText(tokenizer, ChatTemplate("{{ tools | tojson }}{{ messages | tojson }}"), (END,))
+    mark = "<|im_end|>"
+    tool = Tool(name="f" + mark, description=mark, parameters={"a" + mark: [mark, 1]})
+    call = Part(kind="tool_call", name="f" + mark, text=json.dumps({"x": mark}))
+    broken = Part(kind="tool_call", name="f", text="no json " + mark)
+    result = Part(kind="tool_result", text=mark)
+    messages = (
+        ChatMessage(role="assistant", parts=(call, broken)),
+        ChatMessage(role="tool", parts=(result,)),
+    )
+    ids = chat.prompt_ids(messages, (tool,))
+    assert END not in ids
+    text = b"".join(map(tokenizer.token_bytes, ids)).decode()
+    assert text.count(mark) == 8
+    assert '"parameters": {"a<|im_end|>": ["<|im_end|>", 1]}' in text
+    assert '"arguments": {"x": "<|im_end|>"}' in text
 
 
 def test_prompt_when_continued_then_ends_with_the_partial_reply(chat: ChatText) -> None:
@@ -84,6 +123,14 @@ def test_prompt_when_continued_then_ends_with_the_partial_reply(chat: ChatText) 
     assert chat.prompt(turns, continue_last=True).endswith("<|im_start|>assistant\nOne, two")
     with pytest.raises(InvalidRequest, match="assistant can be continued"):
         chat.prompt(turns[:1], continue_last=True)
+
+
+def test_prompt_when_continued_with_reasoning_then_marks_come_back(chat: ChatText) -> None:
+    """What the model wrote before is what it reads again."""
+    parts = (Part(kind="reasoning", text="Hm."), Part(text="Yes"))
+    turns = (say("user", "Sure?"), ChatMessage(role="assistant", parts=parts))
+    raw = Hermes().reasoning_text("Hm.") + "Yes"
+    assert chat.prompt(turns, continue_last=True).endswith("<|im_start|>assistant\n" + raw)
 
 
 def test_prompt_when_empty_or_tools_have_no_place_then_says_so(chat: ChatText) -> None:
@@ -97,25 +144,6 @@ def test_prompt_when_empty_or_tools_have_no_place_then_says_so(chat: ChatText) -
         chat.prompt((image,))
 
 
-def test_template_when_roles_must_alternate_then_neighbours_are_merged() -> None:
-    """Two user turns in a row do not kill the chat (case A-05)."""
-    template = ChatTemplate(
-        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
-        "{{ raise_exception('roles must alternate') }}{% endif %}[{{ m.content }}]{% endfor %}"
-    )
-    turn = {"role": "user", "content": "a"}
-    assert template.render([turn, {"role": "user", "content": "b"}], []) == "[a\n\nb]"
-    with pytest.raises(InvalidRequest, match="roles must alternate"):
-        template.render([{"role": "assistant", "content": "a"}], [])
-
-
-def test_template_when_hostile_then_sandboxed() -> None:
-    """A downloaded template cannot reach Python's insides."""
-    template = ChatTemplate("{{ ().__class__.__base__.__subclasses__() }}")
-    with pytest.raises(InvalidRequest):
-        template.render([{"role": "user", "content": "x"}], [])
-
-
 @pytest.mark.parametrize(
     ("name", "content", "error"),
     [
@@ -123,103 +151,20 @@ def test_template_when_hostile_then_sandboxed() -> None:
         ("tokenizer.json", "{", CorruptCheckpoint),
         ("tokenizer_config.json", "{", CorruptCheckpoint),
         ("generation_config.json", "[", CorruptCheckpoint),
+        ("generation_config.json", "[]", CorruptCheckpoint),
+        ("generation_config.json", '{"eos_token_id": "</s>"}', CorruptCheckpoint),
     ],
 )
 def test_from_folder_when_a_file_is_bad_then_names_it(
-    builtin_model: Path, tmp_path: Path, name: str, content: str | None, error: type[Exception]
+    folder: Path, name: str, content: str | None, error: type[Exception]
 ) -> None:
     """One sentence that names the file, also in a folder with an unusual name (case E-17)."""
-    folder = tmp_path / "Ž é 模型 😀"
-    folder.mkdir()
-    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(builtin_model / file, folder)
     ChatText.from_folder(folder)
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(error, match=name):
         ChatText.from_folder(folder)
-
-
-@given(st.text(max_size=60))
-def test_detokenizer_by_pieces_equals_whole(text: str) -> None:
-    """No emoji or CJK character is ever broken (case A-11)."""
-    tokenizer = _tokenizer()
-    ids = tokenizer.encode(tokenizer.guard(text))
-    reader = Detokenizer(tokenizer)
-    pieces = [reader.push(token_id) for token_id in ids] + [reader.close()]
-    assert "".join(pieces) == text
-    assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
-
-
-def test_detokenizer_when_reply_ends_inside_a_character_then_drops_it() -> None:
-    """Half an emoji at the end is not shown as a replacement mark."""
-    tokenizer = _tokenizer()
-    ids = tokenizer.encode("ok 👨")
-    reader = Detokenizer(tokenizer)
-    text = "".join(reader.push(token_id) for token_id in ids[:-1]) + reader.close()
-    assert text == "ok "
-
-
-def test_detokenizer_of_a_sentencepiece_vocabulary_equals_whole() -> None:
-    """Tokenizers that are not byte-level are read through a window."""
-    tokenizer = _byte_fallback_tokenizer()
-    assert not tokenizer.is_byte_level
-    for text in ("a b é", "aa 客 b", "b 👨‍👩 a"):
-        ids = tokenizer.encode(text)
-        reader = Detokenizer(tokenizer)
-        assert "".join([*(reader.push(i) for i in ids), reader.close()]) == tokenizer.decode(ids)
-
-
-@given(st.text("abcxy", max_size=30), st.lists(st.text("abc", min_size=1, max_size=4), max_size=3))
-def test_stop_filter_under_any_cut_equals_one_push(text: str, stops: list[str]) -> None:
-    """What comes out is the text before the first stop string, however it was cut."""
-    found = [at for stop in stops if (at := text.find(stop)) >= 0]
-    whole = StopFilter(tuple(stops))
-    by_letter = StopFilter(tuple(stops))
-    out = "".join(by_letter.push(letter) for letter in text) + by_letter.close()
-    assert whole.push(text) + whole.close() == (text[: min(found)] if found else text)
-    # By letters, the stop string that is complete first wins, which is never later in the text.
-    assert text.startswith(out)
-    assert by_letter.stopped == bool(found)
-    assert not any(stop in out for stop in stops)
-
-
-RAW = (
-    "<think>\nLet me\nsee.\n</think>\n\nSure: 客单价 <b>\n<tool_call>\n"
-    '{"name": "add", "arguments": {"a": 1}}\n</tool_call>\nDone'
-)
-
-
-@given(st.lists(st.integers(1, 7), min_size=1, max_size=40))
-def test_hermes_splitter_under_any_cut_gives_the_same_pieces(sizes: list[int]) -> None:
-    """Marks may be split anywhere."""
-    splitter, pieces, at = HermesSplitter(), [], 0
-    for size in sizes:
-        pieces += splitter.push(RAW[at : at + size])
-        at += size
-    pieces += splitter.push(RAW[at:]) + splitter.close()
-    assert all(piece.text for piece in pieces)
-    assert joined(pieces) == [
-        Piece("reasoning", "Let me\nsee."),
-        Piece("text", "Sure: 客单价 <b>\n"),
-        Piece("tool_call", '{"a": 1}', "add", "call_1"),
-        Piece("text", "Done"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        '<tool_call>{"name": "add", "argu',
-        "<tool_call>not json</tool_call>",
-        "<tool_call>[1]</tool_call>",
-    ],
-)
-def test_hermes_splitter_when_a_call_is_broken_then_it_is_text(raw: str) -> None:
-    """A cut-off tool call is shown, not lost and not an error (case A-08)."""
-    splitter = HermesSplitter()
-    assert joined(splitter.push(raw) + splitter.close()) == [Piece("text", raw)]
 
 
 def test_reply_when_stop_string_spans_tokens_then_cut_and_stopped(chat: ChatText) -> None:
@@ -233,7 +178,7 @@ def test_reply_when_stop_string_spans_tokens_then_cut_and_stopped(chat: ChatText
 
 def test_reply_when_eos_then_stopped_unless_ignored(chat: ChatText) -> None:
     """The end token ends the reply and is never shown."""
-    ids = [*chat.tokenizer.encode("Hi"), 2]
+    ids = [*chat.tokenizer.encode("Hi"), END]
     stream = chat.reply()
     assert [p.text for i in ids for p in stream.push(i)] == ["Hi"]
     assert stream.stopped
@@ -248,47 +193,3 @@ def test_reply_when_prompt_opened_a_think_mark_then_starts_in_reasoning(chat: Ch
     ids = chat.tokenizer.encode("hm</think>Hi")
     pieces = [p for i in ids for p in stream.push(i)] + stream.close()
     assert joined(pieces) == [Piece("reasoning", "hm"), Piece("text", "Hi")]
-
-
-def _tokenizer() -> Tokenizer:
-    return Tokenizer(Path(__file__).resolve().parents[3] / "resources" / "models" / "tiny-moe-fp8")
-
-
-def _byte_fallback_tokenizer() -> Tokenizer:
-    """A tiny tokenizer in the manner of SentencePiece: spaces as marks, bytes as tokens."""
-    import tempfile
-
-    vocab = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁": 256, "a": 257, "b": 258}
-    facts = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-            ],
-        },
-        "model": {
-            "type": "BPE",
-            "vocab": vocab,
-            "merges": [],
-            "byte_fallback": True,
-            "fuse_unk": False,
-            "ignore_merges": False,
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-        },
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokenizer.json"
-        path.write_text(json.dumps(facts), encoding="utf-8")
-        return Tokenizer(path.parent)

@@ -1,0 +1,1 @@
+"""Tests of the words that app and engine share."""

@@ -13,7 +13,7 @@ from app.services.chat_store import ChatStore
 from app.services.closing import Closing
 from app.services.engine_client import EngineClient
 from app.services.engine_process import EngineProcess
-from app.services.engine_program import find_program
+from app.services.engine_program import EngineProgram, find_program
 from app.services.event_log import EventLog
 from app.services.gpu_meter import GpuMeter
 from app.services.job_runner import JobRunner
@@ -75,11 +75,17 @@ class ViewModels:
     settings: SettingsViewModel
 
 
+def program_of(environment: Environment, settings: Settings) -> EngineProgram:
+    """Return the engine that environment and settings ask for."""
+    override = environment.engine_program or settings.engine_program
+    return find_program(override, environment.root, settings.engine_threads)
+
+
 def make_services(environment: Environment, ring: LogRing) -> Services:
     """Build the services; nothing is started yet."""
     root = environment.root
     settings = SettingsStore(root.settings_file)
-    program = find_program(environment.engine_program or settings.value.engine_program, root)
+    program = program_of(environment, settings.value)
     engine_log = ChildLog(ring, "engine", root.logs / "engine.log")
     job_log = ChildLog(ring, "job", root.logs / "jobs.log")
     _log.info("engine program: %s (%s)", program.path, program.origin)
@@ -214,6 +220,7 @@ class Desktop(QObject):
         s, vm = self.services, self.vm
         s.settings.changed.connect(self._look)
         s.settings.changed.connect(self._follow_folder)
+        s.settings.changed.connect(self._follow_program)
         vm.settings.notice.connect(self._warn)
         vm.settings.restart_needed.connect(self._offer_restart)
 
@@ -245,6 +252,13 @@ class Desktop(QObject):
 
     def _follow_folder(self, settings: Settings) -> None:
         self.services.library.set_extra(chosen_folder(settings))
+
+    def _follow_program(self, settings: Settings) -> None:
+        """Another program or thread count: what starts from now on uses it."""
+        services = self.services
+        program = program_of(services.environment, settings)
+        services.client.process.program = program
+        services.jobs.set_program(program)
 
     def _on_closed(self, place: str, folded: bool) -> None:
         """The window was closed: remember its place, then end or live on in the tray."""
@@ -288,5 +302,9 @@ class Desktop(QObject):
     def _warn(self, sentence: str) -> None:
         self.window.toast(sentence, "warn")
 
-    def _offer_restart(self, _label: str) -> None:
-        self.window.toast(tr("Counts from the next start of the app."), "info")
+    def _offer_restart(self, label: str) -> None:
+        """A value counts only for a new engine process."""
+        if self.services.client.process.is_running:
+            words = tr("{name} counts after a restart of the engine.", name=label)
+            restart = self.vm.session.restart_engine
+            self.window.toast(words, "info", tr("Restart the engine"), restart)

@@ -13,6 +13,7 @@ from PySide6.QtCore import QProcess, QProcessEnvironment
 from engine.protocol.places import HOME_VARIABLE, DataRoot
 
 ENGINE_NAME = "freetoken-engine"
+THREADS_VARIABLE = "FREETOKEN_THREADS"  # read by engine.settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,18 @@ class EngineProgram:
             process.setWorkingDirectory(str(self.working_dir))
 
 
-def find_program(override: str, root: DataRoot) -> EngineProgram:
+def find_program(override: str, root: DataRoot, threads: int = 0) -> EngineProgram:
     """Choose: `override`, an installed runtime, the bundled sibling, else this Python.
 
     Args:
         override: a program from the settings or the environment; "" = none. A `.py` file is run
             with this Python.
         root: the data root; the engine gets the same one.
+        threads: CPU threads of the engine; 0 = its own choice.
     """
     variables = {HOME_VARIABLE: str(root.root), "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
+    if threads:
+        variables[THREADS_VARIABLE] = str(threads)
     if override.endswith(".py"):
         return EngineProgram(sys.executable, (override,), None, variables)
     if override:

@@ -74,6 +74,10 @@ class JobRunner(QObject):
         self._stall.setInterval(round(stall_s * 1000))
         self._stall.timeout.connect(self._on_stall)
 
+    def set_program(self, program: EngineProgram) -> None:
+        """Run jobs with another program from the next one on."""
+        self._program = program
+
     def jobs(self) -> tuple[JobState, ...]:
         """Return all listed jobs, oldest first."""
         return tuple(self._jobs.values())

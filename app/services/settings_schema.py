@@ -134,6 +134,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             ),
         ),
     ] = 0
+    policy: Annotated[
+        Literal["split", "fill_only", "cpu_only"],
+        Meta(
+            extra=_show(
+                "engine",
+                tr("Missing experts"),
+                tr("For models that have no choice of their own yet; see Performance"),
+                choices=(
+                    ("split", tr("Split")),
+                    ("fill_only", tr("Copy all")),
+                    ("cpu_only", tr("CPU only")),
+                ),
+            )
+        ),
+    ] = "split"
+    engine_threads: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=512,
+            extra=_show(
+                "engine",
+                tr("CPU threads"),
+                tr("Of the engine and its jobs; 0 lets the engine choose"),
+                step=1,
+                restart=True,
+            ),
+        ),
+    ] = 0
     engine_program: Annotated[
         str,
         Meta(

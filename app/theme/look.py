@@ -106,6 +106,9 @@ class Theme(QObject):
         """Give Qt's own parts (menus, tool tips, scroll bars, selections) the same look."""
         self._fonts.clear()
         self.renderers.clear()
+        # A widget that is polished only after a change of sheet gets its font of before back [M].
+        for widget in QApplication.allWidgets():
+            widget.ensurePolished()
         self._app.setPalette(_palette(self.tone))
         self._app.setFont(self.font(round(TOKENS["font"]["size"]["body"] * self.zoom), 400, False))
         self._app.setStyleSheet(style_sheet(lambda role: _value(role, self.tone), self.zoom))

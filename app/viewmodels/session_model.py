@@ -51,6 +51,7 @@ class ModelLoader(QObject):
         self._budget: m.Budget | None = None
         self._job_id = ""
         self._wants_model = False
+        self._policy = m.MissPolicy.SPLIT  # in force
         self._slots: int | None = None  # for one load, instead of the remembered ones
         client.ready.connect(self._on_ready)
         client.progress.connect(self._on_progress)
@@ -173,7 +174,7 @@ class ModelLoader(QObject):
             expert_slots=self._slots or profile.expert_slots,
         )
         self._slots = self.share = None
-        policy = profile.policy or m.MissPolicy.SPLIT
+        policy = self._policy = profile.policy or m.MissPolicy(self._settings.value.policy)
         self._load_id = self._client.load(str(self.target), self._budget, policy=policy)
 
     # --- events
@@ -194,11 +195,9 @@ class ModelLoader(QObject):
         self.changed.emit()
 
     def _on_status(self, event: m.Status) -> None:
-        """Remember another policy than the remembered one."""
-        if event.model is None:
-            return
-        known = self._settings.profile(_key(event.model)).policy or m.MissPolicy.SPLIT
-        if event.policy != known:
+        """Remember another policy than the one the model was loaded with."""
+        if event.model is not None and event.policy != self._policy:
+            self._policy = event.policy
             self._settings.set_profile(_key(event.model), policy=event.policy)
 
     def _on_resized(self, event: m.ResizeApplied) -> None:

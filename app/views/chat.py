@@ -27,7 +27,7 @@ from app.widgets.layout import Scroll
 from app.widgets.toasts import Toasts
 from app.wording import tr
 
-LIST_FROM = 560  # px of this page at 100 %: narrower, the list folds
+LIST_FROM = 660  # px of this page at 100 %: narrower, the list folds
 INSPECTOR_FROM = 860  # narrower, the inspector takes the place of the list
 
 

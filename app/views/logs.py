@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtCore import QSize, Qt, QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QStackedLayout, QWidget
 
 from app.theme import SIZE, follow, px
@@ -12,9 +12,11 @@ from app.widgets.buttons import Button, Segmented, Toggle
 from app.widgets.cards import Card, EmptyState, page_head
 from app.widgets.inputs import LineField
 from app.widgets.labels import Elide, Icon, Label
-from app.widgets.layout import fixed, hbox, holder, vbox
+from app.widgets.layout import fixed, hbox, holder, turn, vbox
 from app.widgets.log_list import LogList
 from app.wording import tr
+
+NARROW_BELOW = 740  # px of page width
 
 
 class LogsView(QWidget):
@@ -45,19 +47,16 @@ class LogsView(QWidget):
         self._faces.addWidget(self.list)
         self._faces.addWidget(self._nothing)
         inside = vbox((holder(self._faces), 1), pad=(6, 6, 4, 6))
-        head = hbox(self.sources, self.levels, (self.search, 1), "flex", gap=8)
+        choices = hbox(self.sources, self.levels, "flex", gap=8)
+        rest = hbox((self.search, 1), "flex", gap=8)
         for part in (Label(tr("Follow"), "meta", "text2"), self.follow):
-            head.put(part)
+            rest.put(part)
+        self._head = hbox(choices, (rest, 1), gap=8)
         note = tr("Keys, mail addresses and user names are removed from reports.")
-        foot = hbox(
-            self.count,
-            (self.said, 1),
-            Icon("shield", 14, "text3"),
-            Label(note, "meta", "text3"),
-            gap=6,
-        )
+        promise = hbox(Icon("shield", 14, "text3"), Label(note, "meta", "text3"), None, gap=6)
+        self._foot = hbox((hbox(self.count, (self.said, 1), gap=6), 1), promise, gap=6)
         title = page_head(tr("Logs"), self.copy, self.folder, self.save)
-        self.setLayout(vbox(title, head, (Card(inside), 1), foot, gap=10, pad=(20, 12, 20, 14)))
+        self.setLayout(vbox(title, self._head, (Card(inside), 1), self._foot, gap=10, pad=(20, 12, 20, 14)))
 
     def _connect(self) -> None:
         vm = self._vm
@@ -72,6 +71,17 @@ class LogsView(QWidget):
         bar = self.list.verticalScrollBar()
         bar.rangeChanged.connect(self._scroll)  # new lines, or another height
         bar.actionTriggered.connect(self._scrolled)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Two lines where one has no room."""
+        super().resizeEvent(event)
+        narrow = self.width() < px(NARROW_BELOW)
+        turn(self._head, narrow)
+        turn(self._foot, narrow)
+
+    def minimumSizeHint(self) -> QSize:
+        """Narrow windows get two lines."""
+        return QSize(px(400), px(240))
 
     def shortcut(self, name: str) -> bool:
         """Ctrl+K searches here."""

@@ -36,6 +36,7 @@ from app.wording import tr
 from engine.protocol.messages import CacheMap
 
 NARROW_BELOW = 900  # px of page width: a window of about 1100 with its rail
+SLIM_BELOW = 640  # one column
 _CARD, _CHART = 152, 122
 _STEP_MS = {60.0: 480, 900.0: 960, 7200.0: 1920}  # charts step, and no finer than their bins
 _CALM_MS = 1000
@@ -66,7 +67,7 @@ class PerformanceView(QWidget):
         super().__init__()
         self._vm = vm
         self._painted = QElapsedTimer()
-        self._narrow: bool | None = None
+        self._columns = 0
         self._total_bytes = 0  # of the device that was divided last
         self.split = SplitCard()
         self.now, self.forecast, self.policy = NowCard(), ForecastCard(), PolicyCard()
@@ -135,7 +136,8 @@ class PerformanceView(QWidget):
         self._relayout()
 
     def _relayout(self) -> None:
-        narrow = self.width() < px(NARROW_BELOW)
+        columns = 3 if self.width() >= px(NARROW_BELOW) else 2
+        columns = columns if self.width() >= px(SLIM_BELOW) else 1
         self._grid.setSpacing(px(10))
         cards = (self.now, self.forecast, self.policy)
         charts = (self._speed_card, self._share_card, self._link_card)
@@ -143,26 +145,29 @@ class PerformanceView(QWidget):
             card.setMinimumHeight(px(_CARD))
         for chart in (*charts, self._memory_card, self._heat_card):
             chart.setMinimumHeight(px(_CHART))
-        if narrow == self._narrow:
+        if columns == self._columns:
             return
-        self._narrow = narrow
+        self._columns = columns
+        narrow = columns < 3
         for widget in (*cards, *charts, self._memory_card, self._heat_card):
             self._grid.removeWidget(widget)
-        columns = 2 if narrow else 3
         for i, part in enumerate((*cards, *charts)):
             self._grid.addWidget(part, i // columns, i % columns)
+        rows = 6 // columns
         if narrow:
-            self._grid.addWidget(self._memory_card, 3, 0, 1, 2)
-            self._grid.addWidget(self._heat_card, 4, 0, 1, 2)
+            self._grid.addWidget(self._memory_card, rows, 0, 1, columns)
+            self._grid.addWidget(self._heat_card, rows + 1, 0, 1, columns)
         else:
             self._grid.addWidget(self._memory_card, 2, 0, 1, 2)
             self._grid.addWidget(self._heat_card, 2, 2)
         for column in range(3):
-            used = column < 2 or not narrow
+            used = column < columns
             self._grid.setColumnStretch(column, 1 if used else 0)
-            self._grid.setColumnMinimumWidth(column, px(280) if used else 0)
-        for row in range(5):
-            self._grid.setRowStretch(row, 1 if row and (narrow or row < 3) else 0)
+            self._grid.setColumnMinimumWidth(column, px(280) if used and columns > 1 else 0)
+        first_chart = len(cards) // columns + (len(cards) % columns > 0)
+        for row in range(8):
+            has_charts = first_chart <= row < rows + (2 if narrow else 1)
+            self._grid.setRowStretch(row, 1 if has_charts or (row == 1 and columns == 2) else 0)
 
     def showEvent(self, event: QShowEvent) -> None:
         """What came while the page was hidden is drawn now; the profiler may have run."""

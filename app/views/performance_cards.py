@@ -15,7 +15,7 @@ from app.widgets.cards import Card, Line
 from app.widgets.charts.bars import RangeBar, RangeValue
 from app.widgets.chips import Chip
 from app.widgets.inputs import Field
-from app.widgets.labels import Label
+from app.widgets.labels import Elide, Label
 from app.widgets.layout import Item, hbox, holder, vbox
 from app.widgets.meters import Fact, Metric, Sentence, ShareMeter
 from app.widgets.splitbar import SplitBar
@@ -75,7 +75,7 @@ class SplitCard(Card):
     def __init__(self) -> None:
         self.bar = SplitBar()
         self.presets = Segmented(_PRESETS, 3, name=tr("Presets of the split"))
-        self.where = Label("", "meta", "text3")
+        self.where = Elide("", "meta", "text3")
         self.kv = Field(0, tr("tokens"), 142, step=PAGE_TOKENS, name=tr("KV cache, tokens"))
         self.slots = Field(0, tr("slots"), 122, name=tr("Experts, slots"))
         self.note = Sentence()
@@ -97,7 +97,7 @@ class SplitCard(Card):
         self._below_row = vbox()
         self._is_beside = False
         self._below_row.addWidget(self._below)
-        head = hbox(self._title, self.where, None, self.presets, gap=8)
+        head = hbox(self._title, (self.where, 1), self.presets, gap=8)
         super().__init__(
             vbox(head, self.bar, self._beside_row, self._below_row, gap=6, pad=(16, 10, 16, 12))
         )

@@ -3,11 +3,12 @@
 The rows come from the schema through the view model; each has a name, help and a control.
 """
 
-from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QSize, Qt, QUrl
+from PySide6.QtGui import QDesktopServices, QResizeEvent
 from PySide6.QtWidgets import QButtonGroup, QWidget
 
 from app.services.settings_schema import Value
+from app.theme import px
 from app.viewmodels.settings import SECTIONS, Fact, SettingsViewModel
 from app.views.shortcuts import SHORTCUTS, shown_keys
 from app.widgets.buttons import Button
@@ -19,6 +20,8 @@ from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
 from app.widgets.rail import NavItem
 from app.widgets.setting_rows import Group, Row, SettingRow
 from app.wording import tr
+
+SIDE, SIDE_FOLDED, NARROW_BELOW = 196, 40, 700  # px at 100 %
 
 
 class _FactRow(Row):
@@ -46,6 +49,7 @@ class SettingsView(QWidget):
         super().__init__()
         self._vm = vm
         self.rows: dict[str, SettingRow] = {}
+        self._is_narrow = False
         self.items = {key: NavItem(icon, text) for key, text, icon in SECTIONS}
         self._keys = list(self.items)
         self._buttons = QButtonGroup(self)
@@ -66,11 +70,33 @@ class SettingsView(QWidget):
     def _build(self) -> None:
         column = holder(vbox(*self.groups.values(), self._nothing, None, gap=16, pad=(0, 0, 16, 0)))
         fixed(column, max_width=776)
-        items = self.items.values()
-        side = fixed(holder(vbox(self.search, 6, *items, None, gap=2)), width=196)
-        body = hbox(side, (Scroll(column), 1), gap=24)
-        head = page_head(tr("Settings"), self.said, 16)
-        self.setLayout(vbox(head, (body, 1), gap=14, pad=(20, 12, 4, 14)))
+        self._search_place = vbox(self.search, pad=(0, 0, 0, 6))
+        self._side = holder(vbox(self._search_place, *self.items.values(), None, gap=2))
+        self._body = hbox(fixed(self._side, width=SIDE), (Scroll(column), 1), gap=24)
+        self._head_place = hbox()
+        head = page_head(tr("Settings"), self._head_place, self.said, 16)
+        self.setLayout(vbox(head, (self._body, 1), gap=14, pad=(20, 12, 4, 14)))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Fold the sections to their icons where the form needs the room."""
+        super().resizeEvent(event)
+        narrow = self.width() < px(NARROW_BELOW)
+        if narrow == self._is_narrow:
+            return
+        self._is_narrow = narrow
+        for item in self.items.values():
+            item.set_folded(narrow)
+        fixed(self._side, width=SIDE_FOLDED if narrow else SIDE)
+        fixed(self.search, max_width=SIDE)
+        (self._head_place if narrow else self._search_place).addWidget(self.search)
+        self.search.retheme()  # Qt gives a widget that moves its first font again
+        for group in self.groups.values():
+            for row in group.rows:
+                row.set_narrow(narrow)
+
+    def minimumSizeHint(self) -> QSize:
+        """Narrow windows fold the sections."""
+        return QSize(px(400), px(240))
 
     def _group(self, section: str, title: str) -> Group:
         rows: list[Row] = []

@@ -86,6 +86,15 @@ def hbox(*items: Item, gap: int = 8, pad: Pad = (0, 0, 0, 0)) -> Box:
     return Box(QBoxLayout.Direction.LeftToRight, items, gap, pad)
 
 
+def turn(box: Box, upright: bool) -> None:
+    """Make a row of a column or the other way round, where the room asks for it."""
+    way = QBoxLayout.Direction
+    wanted = way.TopToBottom if upright else way.LeftToRight
+    if box.direction() != wanted:
+        box.setDirection(wanted)
+        box.rezoom()
+
+
 def holder(layout: QLayout, name: str = "") -> QWidget:
     """Return a widget around a layout; `name` gives it a ground from the style sheet."""
     widget = QWidget()

@@ -15,7 +15,7 @@ from app.widgets.labels import Elide, Label
 from app.widgets.layout import Item, fixed, hbox, holder, vbox
 from app.wording import again, tr
 
-CONTROL_WIDTH = 300
+CONTROL_WIDTH, NARROW_WIDTH = 300, 210
 
 
 class Row(QWidget):
@@ -36,9 +36,13 @@ class Row(QWidget):
         words.put(self.note)
         words.put(None)
         slot = fixed(holder(hbox(*([reset] if reset else []), gap=0)), width=24)
-        right = fixed(holder(hbox(None, *control, slot, gap=6)), width=CONTROL_WIDTH)
-        body = fixed(holder(hbox((words, 1), right, gap=16, pad=(16, 7, 8, 7))), min_height=55)
+        self._right = fixed(holder(hbox(None, *control, slot, gap=6)), width=CONTROL_WIDTH)
+        body = fixed(holder(hbox((words, 1), self._right, gap=16, pad=(16, 7, 8, 7))), min_height=55)
         self.setLayout(vbox(self.line, body, gap=0))
+
+    def set_narrow(self, narrow: bool) -> None:
+        """Leave less room for the control."""
+        fixed(self._right, width=NARROW_WIDTH if narrow else CONTROL_WIDTH)
 
     def contains(self, text: str) -> bool:
         """Whether name or help contain a text, in the language in use."""
@@ -109,9 +113,10 @@ class SettingRow(Row):
         elif field.kind == "number":
             self.control = self._make_number()
         elif field.kind == "text":
-            line = LineField(name=field.label, width=CONTROL_WIDTH - 36)
+            line = fixed(LineField(name=field.label), min_width=120, max_width=CONTROL_WIDTH - 36)
             line.editingFinished.connect(self._typed)
             self.control = line
+            return ((line, 1),)
         else:
             self.control = Elide("", "meta", "text2")
             self.control.setAlignment(Qt.AlignmentFlag.AlignRight)

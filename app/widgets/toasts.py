@@ -49,7 +49,9 @@ class Toasts(QObject):
     def show(
         self, text: str, tone: str = "ok", action: str = "", act: Callable[[], None] | None = None
     ) -> Toast:
-        """Show a note; the oldest one makes room."""
+        """Show a note; the oldest one makes room, and one that said the same."""
+        for same in [shown for shown in self.shown if shown.label.text() == again(text)]:
+            self._drop(same)
         while len(self.shown) >= MAX_TOASTS:
             self._drop(self.shown[0])
         toast = Toast(text, tone, action, act)

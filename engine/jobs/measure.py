@@ -15,7 +15,7 @@ import torch
 
 from engine.moe.branch import Job, compute_jobs
 from kernels.api import expert_kernel
-from kernels.device.base import Device, Region
+from kernels.device.base import Device, DeviceMemoryError, Region
 from kernels.layouts import RecordLayout
 
 GB = 1e9
@@ -59,7 +59,11 @@ class Links:
         size = max(effort.pool_bytes, layout.record_bytes)
         self._host = device.host_buffer(size)
         _fill_with_values(self._host.tensor)
-        self._target: Region = device.region(size, size)
+        try:
+            self._target: Region = device.region(size, size)
+        except DeviceMemoryError:
+            self._host.close()
+            raise
         self._target.tensor.zero_()  # a first touch costs page faults, which are no copies
         self._num_records = size // layout.record_bytes
         self._kernel = expert_kernel(layout, torch.device("cpu"))

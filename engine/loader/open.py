@@ -40,7 +40,7 @@ from engine.runner.model_runner import ModelRunner
 from engine.settings import ENGINE_VERSION, EngineSettings
 from engine.system import cpu_title, host_memory, usable_cores
 from engine.text.chat import ChatText
-from kernels.device.base import Device, DeviceLostError, DeviceMemoryError
+from kernels.device.base import LOST_ERRORS, Device, DeviceLostError, DeviceMemoryError
 from kernels.device.registry import open_device
 from kernels.layouts import RecordLayout
 from kernels.registry import choices
@@ -117,7 +117,7 @@ def open_model(command: Load, settings: EngineSettings, watch: LoadWatch) -> Loa
         },
         notices=tuple(notices),
         memory_errors=(DeviceMemoryError, torch.OutOfMemoryError),
-        lost_errors=(DeviceLostError,),
+        lost_errors=LOST_ERRORS,
     )
 
 

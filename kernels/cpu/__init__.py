@@ -4,16 +4,62 @@ The module `_native` is built in place by CMake (`dev.py bootstrap`) and is opti
 """
 
 import importlib
-from typing import Literal
+from typing import Literal, Protocol, cast
 
 IsaTier = Literal["scalar", "avx2", "avx512"]
+
+
+class NativeKernel(Protocol):
+    """One layout's expert kernel; addresses are those of C-contiguous host memory."""
+
+    def each(self, records: list[int], x: int, out: int) -> None:
+        """One token through every record: float32 x [H] -> out [B, H]."""
+        ...
+
+    def routes(self, routes: list[tuple[int, int, int]], x: int, out: int) -> None:
+        """Compute routes (record, row of x [*, H], row of out [*, H]); float32.
+
+        Neighbours that name the same record read it once, up to 8 at a time.
+        """
+        ...
+
+
+class NativeModule(Protocol):
+    """What `_native` offers; `kernels/csrc/module.cpp`."""
+
+    def isa_tier(self) -> IsaTier:
+        """Return the highest tier that this CPU and system can run."""
+        ...
+
+    def Experts(  # noqa: N802, PLR0913 - a class of the C++ module
+        self,
+        encoding: str,
+        hidden: int,
+        intermediate: int,
+        group: int,
+        round_to_bf16: bool,
+        tier: str,
+    ) -> NativeKernel:
+        """Make a kernel; ValueError for a tier that the CPU cannot run."""
+        ...
+
+
+def load_native() -> NativeModule:
+    """Import the module. Raises: ImportError if it is not built or cannot be loaded."""
+    return cast("NativeModule", importlib.import_module("kernels.cpu._native"))
 
 
 def isa_tier() -> IsaTier | None:
     """Return the highest instruction-set tier of this machine; None if `_native` is not built."""
     try:
-        native = importlib.import_module("kernels.cpu._native")
+        return load_native().isa_tier()
     except ImportError:
         return None
-    tier: IsaTier = native.isa_tier()
-    return tier
+
+
+def expert_obstacle() -> str:
+    """Return why the C++ expert kernels would not pay on this machine; "" if they do."""
+    tier = isa_tier()
+    if tier is None:
+        return "it is not built here"
+    return "this CPU has no AVX2 with FMA" if tier == "scalar" else ""

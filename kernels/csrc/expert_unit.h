@@ -300,7 +300,7 @@ void unit_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int token
         for (int half = 0; half < 2; half++, row += s.row_bytes) {
             const Tails<Format, 1> tails(s, row);
             by_tokens(tokens, [&](int t, auto count) {
-                dot<Format, count.value>(s, row, tails.line[0], inputs[half] + t * s.padded,
+                dot<Format, decltype(count)::value>(s, row, tails.line[0], inputs[half] + t * s.padded,
                                          &sums[half][t][r]);
             });
         }
@@ -308,7 +308,7 @@ void unit_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int token
     alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
     for (int t = 0; t < tokens; t++) activate(s, sums[0][t], sums[1][t], a[t]);
     by_tokens(tokens, [&](int t, auto count) {
-        constexpr int kTokens = count.value;
+        constexpr int kTokens = decltype(count)::value;
         const ptrdiff_t offset = static_cast<ptrdiff_t>(t) * s.padded;
         const uint8_t* second = row + kRowsAtOnce * s.row_bytes;
         Pass pass{row,           a[t],           second - row,      w.partial + offset,

@@ -47,11 +47,25 @@ def memory() -> HostMemory:
     """Return the machine's memory, within the limit of the container it runs in (Linux)."""
     if sys.platform == "win32":
         return _windows_memory()
-    facts = _meminfo(Path("/proc/meminfo"))
-    total = facts.get("MemTotal", 0) or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = _number(Path("/sys/fs/cgroup/memory.max"))
-    total = min(total, limit) if limit else total
-    return HostMemory(total, min(total, facts.get("MemAvailable", total)))
+    facts = _numbers(Path("/proc/meminfo"))
+    total = facts.get("MemTotal", 0) * 1024
+    total = total or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = HostMemory(total, facts.get("MemAvailable", total // 1024) * 1024)
+    return within_container(machine, Path("/sys/fs/cgroup"))
+
+
+def within_container(machine: HostMemory, group: Path) -> HostMemory:
+    """Narrow a machine's memory to what a control group (version 2) may take of it.
+
+    Files that the system keeps in memory count as used there, though they give way.
+    """
+    limit = _number(group / "memory.max")
+    if not limit:
+        return machine
+    stat = _numbers(group / "memory.stat")
+    kept = stat.get("inactive_file", 0) + stat.get("active_file", 0)
+    free = max(0, limit - max(0, _number(group / "memory.current") - kept))
+    return HostMemory(min(machine.total_bytes, limit), min(machine.free_bytes, free))
 
 
 def cpu_title() -> str:
@@ -59,13 +73,14 @@ def cpu_title() -> str:
     return " ".join(_cpu_words().split()) or platform.processor() or platform.machine()
 
 
-def _meminfo(file: Path) -> dict[str, int]:
+def _numbers(file: Path) -> dict[str, int]:
+    """Return the numbers of a file with a name and a number on each line."""
     try:
         lines = file.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return {}
     fields = (line.split() for line in lines)
-    return {f[0].rstrip(":"): int(f[1]) * 1024 for f in fields if len(f) > 1 and f[1].isdigit()}
+    return {f[0].rstrip(":"): int(f[1]) for f in fields if len(f) > 1 and f[1].isdigit()}
 
 
 def _number(file: Path) -> int:

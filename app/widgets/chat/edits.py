@@ -55,6 +55,7 @@ class GrowingEdit(QPlainTextEdit):
     def retheme(self) -> None:
         """Take font, ink and words from the present theme and language."""
         self.setFont(font(self._size))
+        self.viewport().setFont(font(self._size))  # the placeholder is drawn with this one
         palette = self.palette()
         palette.setColor(palette.ColorRole.Text, color("text"))
         palette.setColor(palette.ColorRole.PlaceholderText, color("text3"))

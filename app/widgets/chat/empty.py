@@ -18,7 +18,7 @@ from app.theme import (
 )
 from app.widgets import Bar, Button, Card, Chip, Label, hbox, icons, vbox
 from app.widgets.focus import FocusRing
-from app.widgets.layout import Box
+from app.widgets.layout import Box, turn
 from app.widgets.rail import Mark
 from app.wording import Phrase, again, figures, tr
 
@@ -45,6 +45,7 @@ PROMPTS: tuple[tuple[str, Phrase, Phrase, Phrase], ...] = (
 )
 
 
+TURNS_BELOW = 460  # px of the card
 WAITS_FOR_MODEL = tr("Write now: the message waits until a model is loaded.")
 
 
@@ -114,11 +115,16 @@ class ModelCard(Card):
         self.load = Button(tr("Load"), "primary", "play")
         self.choose = Button(tr("Choose a model"))
         words = vbox(hbox(self._name, self._format, None, gap=8), self._line, self._bar, gap=5)
-        super().__init__(
-            hbox((words, 1), self.choose, self.load, gap=8, pad=(16, 12, 14, 12)),
-        )
+        buttons = hbox("flex", self.choose, self.load, gap=8)
+        self._row: Box = hbox((words, 1), buttons, gap=8, pad=(16, 12, 14, 12))
+        super().__init__(self._row)
         self.load.clicked.connect(self.load_wanted)
         self.choose.clicked.connect(self.models_wanted)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put the buttons below the words where both do not fit."""
+        super().resizeEvent(event)
+        turn(self._row, self.width() < px(TURNS_BELOW))
 
     def set_model(self, name: str, quant: str) -> None:
         """Show a loaded model, or none."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.cli import chat as module
@@ -24,7 +25,6 @@ from engine.protocol.messages import (
     Generate,
     Load,
     Loaded,
-    ModelInfo,
     Notice,
     Part,
     Progress,
@@ -38,25 +38,13 @@ from engine.protocol.messages import (
 from engine.protocol.places import DataRoot
 from engine.settings import EngineSettings
 from tests.conftest import REPOSITORY
+from tests.support.fake_facts import model_info
 
 Emit = Callable[[Event], None]
 Script = Callable[[Command, Emit], None]
 
-MODEL = ModelInfo(
-    path="/models/tiny",
-    name="Tiny",
-    model_type="qwen3_moe",
-    quant="none",
-    num_layers=1,
-    num_moe_layers=1,
-    num_experts=4,
-    top_k=1,
-    hidden_size=8,
-    context_tokens=64,
-    record_bytes=4096,
-    num_records=4,
-    pool_bytes=16384,
-    sampling=Sampling(temperature=0.3, top_k=9),
+MODEL = msgspec.structs.replace(
+    model_info(Load(id="load", model="/models/tiny")), sampling=Sampling(temperature=0.3, top_k=9)
 )
 
 

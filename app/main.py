@@ -190,6 +190,8 @@ class Desktop(QObject):
         self.window.show()
         if page:
             self.window.show_page(page)
+        if self.window.page == "chat":
+            self.pages.chat.composer.focus()
         QTimer.singleShot(0, self, self._begin)
 
     def raise_window(self, page: str = "") -> None:

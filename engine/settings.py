@@ -19,6 +19,8 @@ ENGINE_VERSION = "0.1.0"
 THREADS_VARIABLE = "FREETOKEN_THREADS"
 DEVICE_BYTES_VARIABLE = "FREETOKEN_DEVICE_BYTES"
 LOG_VARIABLE = "FREETOKEN_LOG"
+HUB_TOKEN_VARIABLE = "FREETOKEN_HUB_TOKEN"
+HUB_PROXY_VARIABLE = "FREETOKEN_HUB_PROXY"
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 _LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
@@ -35,6 +37,8 @@ class EngineSettings:
         log_level: of the log on stderr.
         job: name of the job to run, "" = serve commands.
         spec: the job's arguments.
+        hub_token: access token of a model hub; from the environment only, never shown.
+        hub_proxy: proxy to it, which may hold a password; from the environment only.
         heartbeat_s: seconds between heartbeats.
         drain_s: after the end of stdin, how long accepted work may still take.
         stats_s: seconds between Stats while something runs; doubled while idle.
@@ -48,6 +52,8 @@ class EngineSettings:
     log_level: LogLevel = "info"
     job: str = ""
     spec: dict[str, Any] = field(default_factory=dict)
+    hub_token: str = field(default="", repr=False)
+    hub_proxy: str = field(default="", repr=False)
     heartbeat_s: float = 1.0
     drain_s: float = 120.0
     stats_s: float = 0.25
@@ -73,6 +79,8 @@ def read_settings(
         log_level=_level(given.log_level or around.get(LOG_VARIABLE) or "info"),
         job=given.job,
         spec=_spec(given.spec),
+        hub_token=around.get(HUB_TOKEN_VARIABLE) or "",
+        hub_proxy=around.get(HUB_PROXY_VARIABLE) or "",
         drain_s=_seconds("--drain-s", given.drain_s),
     )
 

@@ -21,7 +21,10 @@ class ExpertKernel(Protocol):
         ...
 
     def load(self, records: Sequence[torch.Tensor]) -> None:
-        """Take 1 to `capacity` records, each uint8 [record_bytes], on the kernel's device."""
+        """Take 1 to `capacity` records, each uint8 [record_bytes], on the kernel's device.
+
+        Their memory is read until their rows have been computed: nothing may change it before.
+        """
         ...
 
     def row(self, x: torch.Tensor, place: int = 0) -> torch.Tensor:

@@ -58,9 +58,19 @@ _CANONICAL = (
     "CPU and GPU rows agree within tolerance"
 )
 
+_NATIVE = "C++ in the canonical order; the same bits with every instruction set and any residency"
+
 LINES: dict[str, tuple[Line, ...]] = {
     "route": (Line("reference", "kernels.reference.routing:topk_softmax", _PLAIN),),
     "expert_rows": (
+        Line(
+            "native",
+            "kernels.cpu.experts:NativeExperts",
+            _NATIVE,
+            device="cpu",
+            encodings=("bf16", "fp8_block"),
+            requirement="kernels.cpu:expert_obstacle",
+        ),
         Line(
             "reference",
             "kernels.reference.experts:ReferenceExperts",

@@ -18,6 +18,7 @@ from app.wording.sentences import error_words
 from engine.protocol.errors import ErrorCode
 
 DOT = "  ·  "
+LEAST_STEP_S = 0.2  # of the speed along a reply
 Group = Literal["pinned", "today", "yesterday", "earlier"]
 GROUPS: tuple[tuple[Group, str], ...] = (
     ("pinned", tr("Pinned")),
@@ -145,13 +146,20 @@ def notice_text(notice: StoreNotice) -> str:
 
 
 def rates_along(points: Sequence[tuple[float, int]], most: int = 32) -> tuple[float, ...]:
-    """Return the speed along a reply, tokens/s, from moments and token sums; () if too short."""
-    if len(points) < 4 or points[-1][0] <= points[0][0]:
+    """Return the speed along a reply, tokens/s, from moments and token sums; () if too short.
+
+    Over equal times: tokens come in bursts, and a burst is no speed.
+    """
+    span = points[-1][0] - points[0][0] if points else 0.0
+    steps = min(most, int(span / LEAST_STEP_S))
+    if len(points) < 4 or steps < 2:
         return ()
-    steps = min(most, len(points) - 1)
-    picked = [points[round(i * (len(points) - 1) / steps)] for i in range(steps + 1)]
-    rates = []
-    for (t0, n0), (t1, n1) in pairwise(picked):
-        if t1 > t0:
-            rates.append(round((n1 - n0) / (t1 - t0), 2))
-    return tuple(rates)
+    step, sums, place = span / steps, [float(points[0][1])], 0
+    for i in range(1, steps + 1):
+        at = points[0][0] + i * step
+        while place < len(points) - 2 and points[place + 1][0] < at:
+            place += 1
+        (t0, n0), (t1, n1) = points[place], points[place + 1]
+        part = (at - t0) / (t1 - t0) if t1 > t0 else 1.0
+        sums.append(n0 + min(1.0, part) * (n1 - n0))
+    return tuple(round((after - before) / step, 2) for before, after in pairwise(sums))

@@ -15,6 +15,7 @@ def style_sheet(color: Callable[[str], str], zoom: float) -> str:
     c = color
     return f"""
     QWidget#canvas {{ background: {c("canvas")}; }}
+    QDialog#dialog {{ background: {c("overlay")}; border: 1px solid {c("control")}; }}
     QWidget#rail {{ background: {c("rail")}; }}
     QScrollArea {{ background: transparent; border: none; }}
     QWidget#scrolled {{ background: transparent; }}

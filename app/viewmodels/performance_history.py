@@ -19,6 +19,7 @@ _MARKS = 40
 class _Mean:
     total: float = 0.0
     count: int = 0
+    ends: bool = False  # the newest value of the bin was "there is none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class _Ring:
         bin_ = self._bins.setdefault(index, {})
         for name, value in values.items():
             mean = bin_.setdefault(name, _Mean())
-            if math.isfinite(value):
+            mean.ends = not math.isfinite(value)
+            if not mean.ends:
                 mean.total += value
                 mean.count += 1
         while len(self._bins) > self.count + 1:
@@ -60,6 +62,8 @@ class _Ring:
             else:
                 age += 1
             found.append(held if age <= hold else math.nan)
+            if mean is not None and mean.ends:
+                held = math.nan
         return found[hold:]
 
 

@@ -31,6 +31,7 @@ from app.viewmodels.session_words import (
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
+_JOB_PAGES = {"profile": "profiler"}  # the rest is about models
 SMALLER = 0.9  # "Restart with 10 % smaller cache"
 
 
@@ -64,7 +65,7 @@ class SessionViewModel(QObject):
     Signals:
         changed(): any property differs.
         meters_changed(): `reading` or `status` differ.
-        models_changed(): `models` or `job_share` differ.
+        models_changed(): `models` or `job_shares` differ.
         notice(str, str): a sentence worth a toast, and its tone ("info", "warn").
     """
 
@@ -195,10 +196,13 @@ class SessionViewModel(QObject):
         return tuple(choice_of(entry) for entry in self._library.entries())
 
     @property
-    def job_share(self) -> float | None:
-        """Share of the running job, for the badge on Models; None = no job, or no total yet."""
-        running = next((job for job in self._jobs.jobs() if job.phase == "running"), None)
-        return running.share if running else None
+    def job_shares(self) -> dict[str, float]:
+        """Share of the running job by the page that shows it; no total yet = not there."""
+        return {
+            _JOB_PAGES.get(job.job, "models"): job.share
+            for job in self._jobs.jobs()
+            if job.phase == "running" and job.share is not None
+        }
 
     @property
     def sentence(self) -> str:

@@ -30,7 +30,7 @@ class HelpDialog(QDialog):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("canvas")
+        self.setObjectName("dialog")
         close = Button(tr("Close"), "secondary")
         close.setDefault(True)
         close.clicked.connect(self.accept)

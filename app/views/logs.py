@@ -56,7 +56,9 @@ class LogsView(QWidget):
         promise = hbox(Icon("shield", 14, "text3"), Label(note, "meta", "text3"), None, gap=6)
         self._foot = hbox((hbox(self.count, (self.said, 1), gap=6), 1), promise, gap=6)
         title = page_head(tr("Logs"), self.copy, self.folder, self.save)
-        self.setLayout(vbox(title, self._head, (Card(inside), 1), self._foot, gap=10, pad=(20, 12, 20, 14)))
+        self.setLayout(
+            vbox(title, self._head, (Card(inside), 1), self._foot, gap=10, pad=(20, 12, 20, 14))
+        )
 
     def _connect(self) -> None:
         vm = self._vm

@@ -216,8 +216,9 @@ class MainWindow(QWidget):
     def _show_models_list(self) -> None:
         session = self._session
         self.strip.set_choices([ModelChoice(m.path, m.name, m.facts) for m in session.models])
-        share = session.job_share
-        self.set_badge("models", "" if share is None else figures.share(share))
+        shares = session.job_shares
+        for page in ("models", "profiler"):
+            self.set_badge(page, figures.share(shares[page]) if page in shares else "")
 
     def _show_meters(self) -> None:
         if self._session.reading is not None:

@@ -30,7 +30,7 @@ from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence
 from app.wording import tr, tr_count
 
-NARROW_BELOW = 900  # px of page width
+NARROW_BELOW, SLIM_BELOW = 900, 600  # px of page width
 _MOST_NOTES = 5
 
 
@@ -67,7 +67,7 @@ class ModelsView(QWidget):
         )
         self.setLayout(vbox(Scroll(holder(body)), gap=0))
         self._connect()
-        self._is_narrow = False
+        self._is_narrow = self._is_slim = False
         follow(self._show_rows)
         follow(self._show_jobs)
         follow(self._show_problem)
@@ -88,11 +88,12 @@ class ModelsView(QWidget):
             hbox(Icon("disk", 16), (self._where, 1), self._sum, gap=8, pad=(16, 10, 16, 10))
         )
         words = tr("Drop a checkpoint folder here to import it. The original stays as it is.")
+        self._drop_words = Label(words, "meta", "text3")
         self._drop_card = Card(
             hbox(
                 None,
                 Icon("download", 16, "text3"),
-                Label(words, "meta", "text3"),
+                self._drop_words,
                 None,
                 gap=8,
                 pad=(12, 16, 12, 16),
@@ -118,12 +119,14 @@ class ModelsView(QWidget):
             return fixed(label, width)
 
         self._fit_head = head(tr("Fit on this PC"), FIT_W)
+        self._state_head = head(tr("State"), STATE_W)
+        self._size_head = head(tr("Size"), SIZE_W, right=True)
         return holder(
             hbox(
                 (Label(tr("Model"), "caption", "text3", 500), 1),
-                head(tr("State"), STATE_W),
+                self._state_head,
                 self._fit_head,
-                head(tr("Size"), SIZE_W, right=True),
+                self._size_head,
                 head("", ACTION_W),
                 gap=12,
                 pad=(16, 0, 10, 0),
@@ -143,13 +146,16 @@ class ModelsView(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Leave out what does not fit."""
         super().resizeEvent(event)
-        narrow = self.width() < px(NARROW_BELOW)
-        if narrow != self._is_narrow:
-            self._is_narrow = narrow
+        narrow, slim = self.width() < px(NARROW_BELOW), self.width() < px(SLIM_BELOW)
+        if (narrow, slim) != (self._is_narrow, self._is_slim):
+            self._is_narrow, self._is_slim = narrow, slim
+            self._state_head.setVisible(not slim)
+            self._size_head.setVisible(not slim)
+            self._drop_words.setWordWrap(slim)
             fixed(self._fit_head, NARROW_FIT_W if narrow else FIT_W)
             self._fit_head.set_text(tr("Fit") if narrow else tr("Fit on this PC"))
             for row in self._rows.values():
-                row.set_narrow(narrow)
+                row.set_narrow(narrow, slim)
             for job in self._jobs.values():
                 job.set_narrow(narrow)
 
@@ -230,7 +236,7 @@ class ModelsView(QWidget):
 
     def _make_row(self, path: Path) -> ModelRowView:
         row = ModelRowView(path)
-        row.set_narrow(self._is_narrow)
+        row.set_narrow(self._is_narrow, self._is_slim)
         row.load_asked.connect(self._vm.load)
         row.unload_asked.connect(self._vm.unload)
         row.delete_asked.connect(self._ask_delete)

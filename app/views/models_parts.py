@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QDialog, QWidget
 from app.predict import amounts
 from app.predict.fit import Fit, FitAdvice
 from app.services.job_state import JobState
-from app.theme import color, follow, px
+from app.theme import follow
 from app.viewmodels.models import JobRow, ModelRow, RowState
 from app.widgets.bars import Bar
 from app.widgets.buttons import Button
@@ -74,7 +74,7 @@ class ModelRowView(QWidget):
         self.path = path
         self._row: ModelRow | None = None
         self._state: RowState | None = None
-        self._is_narrow = False
+        self._is_narrow = self._is_slim = False
         self._name = Label("", "body", "text", 600)
         self._ftw, self._format = Chip("FTW"), Chip("")
         self._builtin = Chip(tr("Comes with the app"))
@@ -86,12 +86,13 @@ class ModelRowView(QWidget):
         self.action = Button(tr("Load"), "secondary", "play")
         self.delete = Button("", "ghost", "trash", name=tr("Delete"))
         self._fit_cell = fixed(holder(hbox(self._fit, (self._why, 1), gap=7)), FIT_W)
+        self._state_cell = fixed(holder(hbox(self._pill, None)), STATE_W)
         names = hbox(self._name, self._ftw, self._format, self._builtin, None, gap=6)
         left = vbox(None, names, self._facts, None, gap=3)
         self.setLayout(
             hbox(
                 (left, 1),
-                fixed(holder(hbox(self._pill, None)), STATE_W),
+                self._state_cell,
                 self._fit_cell,
                 fixed(self._size, SIZE_W),
                 fixed(holder(hbox(None, self.action, self.delete, gap=4)), ACTION_W),
@@ -109,9 +110,12 @@ class ModelRowView(QWidget):
         self._row = row
         self._retell()
 
-    def set_narrow(self, narrow: bool) -> None:
-        """Leave out what a tool tip can say."""
+    def set_narrow(self, narrow: bool, slim: bool) -> None:
+        """Leave out what a tool tip can say; `slim` also what button and strip say."""
         self._is_narrow = narrow
+        self._state_cell.setVisible(not slim)
+        self._size.setVisible(not slim)
+        self._is_slim = slim
         fixed(self._fit_cell, NARROW_FIT_W if narrow else FIT_W)
         self._retell()
 
@@ -121,7 +125,7 @@ class ModelRowView(QWidget):
             return
         entry = row.entry
         self._name.set_text(entry.name)
-        self._ftw.setVisible(entry.kind == "ftw")
+        self._ftw.setVisible(entry.kind == "ftw" and not self._is_slim)
         self._format.set_text(figures.weight_format(entry.quant))
         self._format.setVisible(bool(entry.quant))
         self._builtin.setVisible(entry.is_builtin and not self._is_narrow)
@@ -309,13 +313,8 @@ class DeleteDialog(QDialog):
         self.keep.clicked.connect(self.reject)
         self.delete.clicked.connect(self.accept)
         self.keep.setFocus()
-        follow(self._measure)
-
-    def _measure(self) -> None:
-        palette = self.palette()
-        palette.setColor(self.backgroundRole(), color("overlay"))
-        self.setPalette(palette)
-        self.setFixedWidth(px(420))
+        self.setObjectName("dialog")
+        fixed(self, width=420)
 
 
 def dropped_paths(event: QDragEnterEvent) -> tuple[Path, ...]:

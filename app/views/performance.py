@@ -102,9 +102,10 @@ class PerformanceView(QWidget):
         self._speed_card = ChartCard(tr("Decode speed"), tr("tok/s"), self.speed)
         self._share_card = ChartCard(tr("Where experts ran"), tr("% of routes"), self.shares)
         self._link_card = ChartCard(tr("Links"), "GB/s", self.links)
+        self._memory_key = holder(legend(*parts))
         self._other_key = holder(legend(("other", NAMES["other"])))
         self._memory_card = ChartCard(
-            tr("VRAM over time"), "MiB", self.memory, legend(*parts), self._other_key
+            tr("VRAM over time"), "MiB", self.memory, self._memory_key, self._other_key
         )
         self._heat_card = ChartCard(tr("Expert hits"), tr("layer × expert"), self.heat, self.scale)
 
@@ -145,10 +146,14 @@ class PerformanceView(QWidget):
             card.setMinimumHeight(px(_CARD))
         for chart in (*charts, self._memory_card, self._heat_card):
             chart.setMinimumHeight(px(_CHART))
+        for column in range(3):
+            wide = column < columns and columns > 1
+            self._grid.setColumnMinimumWidth(column, px(280) if wide else 0)
         if columns == self._columns:
             return
         self._columns = columns
         narrow = columns < 3
+        self._memory_key.setVisible(columns > 1)
         for widget in (*cards, *charts, self._memory_card, self._heat_card):
             self._grid.removeWidget(widget)
         for i, part in enumerate((*cards, *charts)):
@@ -161,9 +166,7 @@ class PerformanceView(QWidget):
             self._grid.addWidget(self._memory_card, 2, 0, 1, 2)
             self._grid.addWidget(self._heat_card, 2, 2)
         for column in range(3):
-            used = column < columns
-            self._grid.setColumnStretch(column, 1 if used else 0)
-            self._grid.setColumnMinimumWidth(column, px(280) if used and columns > 1 else 0)
+            self._grid.setColumnStretch(column, 1 if column < columns else 0)
         first_chart = len(cards) // columns + (len(cards) % columns > 0)
         for row in range(8):
             has_charts = first_chart <= row < rows + (2 if narrow else 1)
@@ -236,7 +239,9 @@ class PerformanceView(QWidget):
         copied = link_word(emulated)
         self.shares.set_series(
             [
-                self._series("hit", held_words(emulated), "hit", label=held_word(emulated), scale=100),
+                self._series(
+                    "hit", held_words(emulated), "hit", label=held_word(emulated), scale=100
+                ),
                 self._series("fill", copied, "fill", label=copied, scale=100),
                 self._series("cpu", tr("CPU"), "cpu", label=tr("CPU"), scale=100),
             ],
@@ -273,7 +278,8 @@ class PerformanceView(QWidget):
             if part in _LAYERS
         ]
         shown = [s for s in layers if s.role != "other" or any(v > 0 for v in s.values)]
-        self._other_key.setVisible(any(s.role == "other" for s in shown))
+        has_other = any(s.role == "other" for s in shown)
+        self._other_key.setVisible(has_other and self._columns > 1)
         self.memory.unit = name
         self._memory_card.unit.set_text(name)
         self.memory.fixed_top = total / unit

@@ -121,7 +121,7 @@ class SplitCard(Card):
                 device=device.device.title,
             )
             self.where.set_text(words)
-            self.where.setToolTip(
+            self.where.set_tip(
                 tr("No GPU is used: an ordinary buffer of this size stands for its memory.")
             )
         else:

@@ -31,6 +31,7 @@ from app.widgets.meters import Metric
 from app.wording import Phrase, figures, tr, tr_count
 
 NARROW_BELOW = 760  # px of page width
+NOT_MEASURED = tr("Not measured yet: start a quick run.")
 _TOP = Qt.AlignmentFlag.AlignTop
 
 
@@ -142,13 +143,12 @@ class ProfilerView(QWidget):
         follow(self._show_curves)
 
     def _make_cards(self) -> None:
-        none = tr("Not measured yet: start a quick run.")
         self.fill = FigureCard(tr("Bₚ  copies to the device"), "GB/s")
         self.cpu = FigureCard(tr("Bₕ  CPU expert kernel"), "GB/s")
         self.both = FigureCard(tr("Both at once"), "GB/s")
         self.share = FigureCard(tr("Fills per miss, q*/m"), "")
-        self.copies = CurveChart(tr("Copies"), none)
-        self.kernel = CurveChart(tr("CPU expert kernel"), none)
+        self.copies = CurveChart(tr("Copies"), NOT_MEASURED)
+        self.kernel = CurveChart(tr("CPU expert kernel"), NOT_MEASURED)
         self.machines = PairBars(tr("Six reference machines"))
         self.findings = holder(vbox())
         over = tr("GB/s over transfer size")
@@ -219,6 +219,8 @@ class ProfilerView(QWidget):
     def _show_state(self) -> None:
         vm = self._vm
         running = vm.phase == "running"
+        for chart in (self.copies, self.kernel):
+            chart.set_empty(tr("Being measured.") if running else NOT_MEASURED)
         self.quick.setEnabled(not running)
         self.full.setEnabled(not running)
         self.chip.setVisible(vm.profile is not None and not running)
@@ -334,7 +336,9 @@ def _progress_words(job: JobState | None) -> str:
         return tr("No progress for a minute. It can be cancelled.")
     done, total = job.progress.done_bytes, job.progress.total_bytes
     words = tr("Step {done} of {total}", done=min(done + 1, total), total=total)
-    parts = [str(words), job.progress.detail]
+    encoding, _, what = job.progress.detail.partition(": ")
+    detail = f"{figures.weight_format(encoding)}: {what}" if what else encoding
+    parts = [str(words), detail]
     if job.eta_s is not None:
         parts.append(str(tr("{time} left", time=amounts.duration(job.eta_s))))
     return "  ·  ".join(part for part in parts if part)

@@ -13,7 +13,6 @@ from app.widgets.labels import Icon, Label
 from app.widgets.layout import Scroll, fixed, hbox, holder, turn, vbox
 from app.wording import Phrase, tr
 
-
 NARROW_BELOW = 760  # px of page width
 
 
@@ -62,7 +61,7 @@ class ServerView(QWidget):
         super().__init__()
         self._vm = vm
         self.clients = Segmented(CLIENTS, name=tr("Client"))
-        self.code = Label("", "meta", "text2", mono=True, wrap=True)
+        self.code = Label("", "meta", "text2", mono=True)
         self._cards = hbox((_access_card(), 1), (self._use_card(), 1), gap=10)
         empty = EmptyState(vm.sentence, icon="server", help_text=vm.detail)
         head = page_head(tr("Server"), Chip(tr("Bodies are never kept"), icon="shield"))

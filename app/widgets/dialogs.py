@@ -19,7 +19,7 @@ class Question(QDialog):
 
     def __init__(self, parent: QWidget, question: str, loss: str, safe: str, act: str) -> None:
         super().__init__(parent)
-        self.setObjectName("canvas")
+        self.setObjectName("dialog")
         self._question = question
         self.safe = Button(safe, "secondary")
         self.act = Button(act, "danger", "trash")

@@ -69,7 +69,7 @@ class Elide(QLabel):
         self, text: str = "", size: str = "body", role: str = "text", weight: int = 400
     ) -> None:
         super().__init__()
-        self._text, self._role = text, role
+        self._text, self._role, self._tip = text, role, ""
         self._face = (size, weight)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -80,6 +80,11 @@ class Elide(QLabel):
         self._text = text
         self.retheme()
 
+    def set_tip(self, tip: str) -> None:
+        """Say more in the tool tip."""
+        self._tip = tip
+        self._tell()
+
     def retheme(self) -> None:
         """Take font, words and height from the present theme and language."""
         self.setFont(font(*self._face))
@@ -89,7 +94,8 @@ class Elide(QLabel):
 
     def _tell(self) -> None:
         whole = text_width(self.text(), *self._face) <= area(self).width()
-        self.setToolTip("" if whole else self.text())
+        parts = ("" if whole else self.text(), again(self._tip))
+        self.setToolTip("\n".join(part for part in parts if part))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Offer the whole text as a tool tip where it is shortened."""

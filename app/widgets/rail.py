@@ -285,8 +285,8 @@ class Rail(QWidget):
         reading, card = self._reading, self.meters
         gpu = reading.gpu_name if reading else None
         emulated = self._emulated if self._parts is not None else not gpu
-        card.device.set_text(gpu or tr("CPU, no GPU"))
-        card.vram_name.set_text(tr("Emulated VRAM") if emulated else tr("VRAM"))
+        card.device.set_text(gpu or tr("CPU · emulated VRAM"))
+        card.vram_name.set_text(tr("Emulated") if emulated else tr("VRAM"))
         heat = reading.temperature if reading else None
         card.heat.set_text("" if heat is None else f"{heat:.0f} °C")
         vram, vram_text = self._vram()

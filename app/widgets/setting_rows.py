@@ -37,7 +37,9 @@ class Row(QWidget):
         words.put(None)
         slot = fixed(holder(hbox(*([reset] if reset else []), gap=0)), width=24)
         self._right = fixed(holder(hbox(None, *control, slot, gap=6)), width=CONTROL_WIDTH)
-        body = fixed(holder(hbox((words, 1), self._right, gap=16, pad=(16, 7, 8, 7))), min_height=55)
+        body = fixed(
+            holder(hbox((words, 1), self._right, gap=16, pad=(16, 7, 8, 7))), min_height=55
+        )
         self.setLayout(vbox(self.line, body, gap=0))
 
     def set_narrow(self, narrow: bool) -> None:

@@ -154,6 +154,7 @@ def _inside(p: QPainter, picture: Picture) -> None:
             x = a + 29
         elif picture.is_moved:  # keep clear of the handle and of the ghost
             x = max(x + 6, picture.divider_x(picture.applied, Divider.KV) + 12)
+            b = min(b, picture.divider_x(picture.applied, Divider.EXPERTS))
         else:
             x += 6
         if not text or b - x < text_width(text, "meta", 600) + 18:

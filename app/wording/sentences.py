@@ -63,6 +63,26 @@ _ERRORS = {
         tr("It was stopped on request."),
         tr("Start again"),
     ),
+    ErrorCode.NETWORK: ErrorWords(
+        tr("The hub cannot be reached"),
+        tr("There is no network, or a proxy or server does not answer."),
+        tr("Check the network and try again"),
+    ),
+    ErrorCode.TOKEN: ErrorWords(
+        tr("An access token is needed"),
+        tr("The hub gives this model only to people who are signed in."),
+        tr("Enter a token"),
+    ),
+    ErrorCode.GATED: ErrorWords(
+        tr("The licence must be accepted first"),
+        tr("The authors ask for that on the model's page."),
+        tr("Open the page"),
+    ),
+    ErrorCode.NOT_FOUND: ErrorWords(
+        tr("The hub has no such model"),
+        tr("It was renamed or taken away, or the name has a typing error."),
+        tr("Check the name"),
+    ),
     ErrorCode.DEVICE: ErrorWords(
         tr("The device failed"),
         tr("The driver or the graphics card reported an error, and the engine stopped."),

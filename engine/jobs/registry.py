@@ -14,6 +14,7 @@ JobRun = Callable[[dict[str, Any], Callable[[Event], None], Callable[[], bool]],
 """(spec, emit, cancelled) -> result of JobDone. Raises: EngineError, Cancelled among them."""
 
 JOBS: dict[str, str] = {
+    "download": "engine.jobs.download",
     "convert": "engine.jobs.convert",
     "verify": "engine.jobs.verify",
     "profile": "engine.jobs.profile",

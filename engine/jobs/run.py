@@ -30,7 +30,7 @@ def run_job(settings: EngineSettings, emit: Callable[[Event], None], in_fd: int)
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
         job = get_job(settings.job)
-        spec = {"home": str(settings.home.root), **settings.spec}
+        spec = {"home": str(settings.home.root), **settings.spec, **_secrets(settings)}
         result = job(spec, emit, stop.is_set)
     except EngineError:
         raise
@@ -41,6 +41,12 @@ def run_job(settings: EngineSettings, emit: Callable[[Event], None], in_fd: int)
         signal.signal(signal.SIGTERM, before)
     emit(JobDone(job=settings.job, result=result))
     return 0
+
+
+def _secrets(settings: EngineSettings) -> dict[str, str]:
+    """What a job may know and the command line, which others can read, must not hold."""
+    given = {"hub_token": settings.hub_token, "hub_proxy": settings.hub_proxy}
+    return {name: value for name, value in given.items() if value}
 
 
 def _watch(in_fd: int, stop: threading.Event) -> None:

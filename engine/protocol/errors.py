@@ -17,6 +17,10 @@ class ErrorCode(StrEnum):
     DISK_FULL = "disk_full"
     FILE_ACCESS = "file_access"
     CANCELLED = "cancelled"
+    NETWORK = "network"
+    TOKEN = "token"
+    GATED = "gated"
+    NOT_FOUND = "not_found"
     DEVICE = "device"
     PROTOCOL = "protocol"
     INTERNAL = "internal"
@@ -92,6 +96,44 @@ class Cancelled(EngineError):
     """The person asked to stop; never shown as a failure."""
 
     code = ErrorCode.CANCELLED
+
+
+class NetworkError(EngineError):
+    """A hub or the proxy before it cannot be reached, or the connection broke. The job fails.
+
+    Attributes:
+        may_retry: it may go away by itself.
+        is_busy: the other side answered, and asks to come again.
+        wait_s: how long the other side asks to wait; 0 = not said.
+    """
+
+    code = ErrorCode.NETWORK
+
+    def __init__(
+        self, message: str, hint: str = "", may_retry: bool = False, wait_s: float = 0.0
+    ) -> None:
+        super().__init__(message, hint)
+        self.may_retry = may_retry
+        self.wait_s = wait_s
+        self.is_busy = False
+
+
+class TokenNeeded(EngineError):
+    """The hub wants an access token, or another one. The job fails."""
+
+    code = ErrorCode.TOKEN
+
+
+class GatedModel(EngineError):
+    """The model's licence must be accepted on its page first. The job fails."""
+
+    code = ErrorCode.GATED
+
+
+class NotOnHub(EngineError):
+    """The hub has no such model, revision or file. The job fails."""
+
+    code = ErrorCode.NOT_FOUND
 
 
 class DeviceError(EngineError):

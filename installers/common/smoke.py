@@ -1,40 +1,162 @@
-"""Try a frozen build: the engine answers, and ends by itself when its parent is gone.
+"""Try a frozen build as an unlucky person would: `python installers/common/smoke.py dist/freetoken`.
 
-Standard library only: `python installers/common/smoke.py dist/freetoken`. Exit code 0 = works.
+The build is copied to a folder with spaces, accents and CJK in its name and made read-only; HOME is
+read-only; PATH is empty; temporary files go to another odd folder; files are made for their owner
+alone. There the engine must answer and end with its input, and the window must do its whole smoke
+run with the built-in model. Run by root, it becomes nobody first, so that read-only means it.
+
+Standard library only. Exit code 0 = works. `--out DIR` keeps pictures and smoke.json, `--engine-only`
+leaves out the window.
 """
 
+import argparse
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
-TIMEOUT_S = 120
+WINDOWS = sys.platform == "win32"
+SUFFIX = ".exe" if WINDOWS else ""
+HELLO_S, WINDOW_S = 120, 900
+NOBODY = 65534
+ODD = "Fr\u00e9\u00e9 T\u00f6ken \u8a9e\u3000\u8a00"  # an ideographic space among them (case P-11)
 
 
-def main() -> int:
-    """Say hello to the frozen engine, close its stdin, expect exit code 0."""
-    folder = Path(sys.argv[1])
-    engine = folder / ("freetoken-engine.exe" if sys.platform == "win32" else "freetoken-engine")
-    if not engine.exists():
-        print(f"{engine} is missing: removed by security software, or the build failed.")
-        return 1
-    hello = json.dumps({"type": "hello", "protocol_version": 1, "client": "smoke"}) + "\n"
-    with tempfile.TemporaryDirectory() as home:
-        done = subprocess.run(
-            [str(engine), "--home", home],
-            input=hello,
+class Failed(Exception):
+    """The build does not work; the text says how."""
+
+
+class Place:
+    """Folders for one try, below an odd name; removed afterwards.
+
+    Attributes:
+        program: the copy of the build, read-only.
+        root: the data root; does not exist yet.
+        out: where the smoke run writes.
+    """
+
+    def __init__(self, build: Path, base: Path) -> None:
+        self._base = base
+        self.home = base / "home"
+        self.temp = base / f"temp {ODD}"
+        self.root = base / f"data {ODD}"
+        self.out = base / "out"
+        for folder in (self.home, self.temp, self.root, self.out):
+            folder.mkdir()
+        self.program = base / f"program {ODD}" / build.name
+        shutil.copytree(build, self.program, symlinks=True)
+        self._protect()
+
+    def environment(self) -> dict[str, str]:
+        """Return what the programs see: no PATH, nothing of this shell."""
+        if WINDOWS:
+            kept = {name: os.environ[name] for name in ("SYSTEMROOT", "WINDIR") if name in os.environ}
+            return {**kept, "PATH": "", "TEMP": str(self.temp), "TMP": str(self.temp),
+                    "USERPROFILE": str(self.home), "LOCALAPPDATA": str(self.home),
+                    "APPDATA": str(self.home)}  # fmt: skip
+        return {"PATH": "", "HOME": str(self.home), "TMPDIR": str(self.temp)}
+
+    def start(self, name: str, *words: str, text: str, limit: int) -> subprocess.CompletedProcess[str]:
+        """Run one of the programs to its end."""
+        program = self.program / (name + SUFFIX)
+        if not program.exists():
+            raise Failed(f"{program} is missing: removed by security software, or the build failed.")
+        identity: dict[str, Any] = {} if WINDOWS else {"umask": 0o077}
+        if _is_root():
+            identity |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        return subprocess.run(
+            [str(program), *words],
+            input=text,
             capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
+            encoding="utf-8",
+            errors="replace",
+            timeout=limit,
             check=False,
+            env=self.environment(),
+            cwd=self.temp,
+            **identity,
         )
+
+    def written(self) -> list[str]:
+        """Return what was left outside of data root and output."""
+        return [str(path) for folder in (self.home, self.temp) for path in folder.rglob("*")]
+
+    def release(self) -> None:
+        """Make everything writable again, so that it can be removed."""
+        for folder, _, files in os.walk(self._base):
+            for path in [Path(folder), *(Path(folder) / file for file in files)]:
+                if not path.is_symlink():
+                    path.chmod(0o755)
+
+    def _protect(self) -> None:
+        if _is_root():
+            for folder in (self._base, self.temp, self.root, self.out):
+                os.chown(folder, NOBODY, NOBODY)
+        for folder, _, files in os.walk(self.program):
+            for path in [Path(folder), *(Path(folder) / file for file in files)]:
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode & 0o555)
+        self.home.chmod(0o555)
+
+
+def _is_root() -> bool:
+    return not WINDOWS and os.geteuid() == 0
+
+
+def try_engine(place: Place) -> dict[str, Any]:
+    """Say hello, close stdin, expect an answer and exit code 0. Returns facts."""
+    hello = json.dumps({"type": "hello", "protocol_version": 1, "client": "smoke"}) + "\n"
+    begun = time.monotonic()
+    done = place.start("freetoken-engine", "--home", str(place.root), text=hello, limit=HELLO_S)
+    took = time.monotonic() - begun
     events = [json.loads(line) for line in done.stdout.splitlines()]
     ready = [event for event in events if event["type"] == "ready"]
     if done.returncode or not ready:
-        print(f"exit code {done.returncode}, events {events}\n{done.stderr[-2000:]}")
-        return 1
-    print(f"engine {ready[0]['engine_version']} answered and ended by itself")
+        raise Failed(f"engine: exit code {done.returncode}, {events}\n{done.stderr[-3000:]}")
+    return {"engine": ready[0]["engine_version"], "hello_to_exit_ms": round(took * 1000)}
+
+
+def try_window(place: Place) -> dict[str, Any]:
+    """Do the whole smoke run off screen. Returns its facts."""
+    words = ("--smoke", str(place.out), "--home", str(place.root))
+    done = place.start("freetoken", *words, text="", limit=WINDOW_S)
+    report = place.out / "smoke.json"
+    if done.returncode or not report.exists():
+        raise Failed(f"window: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    facts: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    names = ("startup_ms", "load_s", "tok_s", "reply_tokens", "quit_ms")
+    return {name: facts.get(name) for name in names}
+
+
+def main() -> int:
+    """Do both; print facts or what failed."""
+    parser = argparse.ArgumentParser(description="Try a frozen build.")
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--out", type=Path, help="keep pictures and smoke.json there")
+    parser.add_argument("--engine-only", action="store_true")
+    options = parser.parse_args()
+    build: Path = options.build.resolve()
+    with tempfile.TemporaryDirectory(dir=build.parent, prefix="try-") as base:
+        place = Place(build, Path(base))
+        try:
+            facts = try_engine(place)
+            if not options.engine_only:
+                facts |= try_window(place)
+            if left := place.written():
+                raise Failed(f"files outside of the data root: {left[:5]}")
+        except (Failed, subprocess.TimeoutExpired) as problem:
+            print(problem)
+            return 1
+        finally:
+            place.release()
+            if options.out is not None:
+                shutil.copytree(place.out, options.out, dirs_exist_ok=True)
+    print("works: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
     return 0
 
 

@@ -11,175 +11,228 @@
 namespace freetoken {
 namespace {
 
-constexpr int kPrefetchBytes = 4096;  // for rows of gate and up
+constexpr int kPrefetchBytes = 4096;  // ahead of a row of gate and up
 constexpr int kCacheLineBytes = 64;
-constexpr int kStepParts = kLines * kLineParts;  // parts of 256 values
-constexpr int kPairs = kWidth == 16 ? 8 : 4;     // pairs of accumulators that stay in registers
-constexpr int kRowsAtOnce = 8;                   // rows of down in one pass over the columns
+constexpr bool kWide = kWidth == 16;
+constexpr int kRowsAtOnce = 8;        // rows of down in one pass over the columns
 
-struct Pair {
-    Vector even, odd;
-};
-
+// A format says how a part of a row, kValues neighbours, becomes kVectors vectors: value i becomes lane
+// i / kVectors of vector i % kVectors. kSums accumulators and kTokens tokens at a time leave registers for
+// the rest. `look` gathers whether some parts are plain, that is, unpack by the short way.
 struct Bf16 {
-    static constexpr int kBytes = 2;
-    struct Seen {};  // NaN go through the arithmetic
-    static FREETOKEN_INLINE Pair unpack(const uint8_t* p, Seen&) {
-        Pair pair;
-        unpack_bf16(p, pair.even, pair.odd);
-        return pair;
+    static constexpr int kBytes = 2, kVectors = 2, kValues = kVectors * kWidth;
+    static constexpr int kSums = kWide ? 16 : 8, kTokens = kWide ? 8 : 4;
+    using Look = bool;
+    static FREETOKEN_INLINE Look nothing_seen() { return true; }
+    static FREETOKEN_INLINE Look look(Look seen, const uint8_t*) { return seen; }
+    static FREETOKEN_INLINE bool is_plain(Look) { return true; }
+    template <bool Plain>
+    static FREETOKEN_INLINE void unpack(const uint8_t* p, Vector* out) {
+        unpack_bf16(p, out);
     }
-    static FREETOKEN_INLINE bool any_nan(const Seen&) { return false; }
-    static FREETOKEN_INLINE bool is_nan(const uint8_t*) { return false; }
+    static FREETOKEN_INLINE void spread(const float* x, Vector* out) {
+        split(load(x), load(x + kWidth), out[0], out[1]);
+    }
+    static FREETOKEN_INLINE void collect(const Vector* in, float* out) {
+        Vector part[2];
+        interleave(in[0], in[1], part[0], part[1]);
+        for (int i = 0; i < 2; i++) store(out + i * kWidth, part[i]);
+    }
 };
 
 struct Fp8 {
-    static constexpr int kBytes = 1;
-    struct Seen {
-        Codes codes = no_codes();
-    };
-    static FREETOKEN_INLINE Pair unpack(const uint8_t* p, Seen& seen) {
-        Pair pair;
-        unpack_fp8(p, pair.even, pair.odd, seen.codes);
-        return pair;
+    static constexpr int kBytes = 1, kVectors = 4, kValues = kVectors * kWidth;
+    static constexpr int kSums = kWide ? 16 : 4, kTokens = kWide ? 4 : 2;
+    using Look = Order;
+    static FREETOKEN_INLINE Look nothing_seen() { return highest_order(); }
+    static FREETOKEN_INLINE Look look(Look seen, const uint8_t* p) { return lower_order(seen, p); }
+    static FREETOKEN_INLINE bool is_plain(Look seen) { return all_normal(seen); }
+    template <bool Plain>
+    static FREETOKEN_INLINE void unpack(const uint8_t* p, Vector* out) {
+        unpack_fp8(p, out);
+        if constexpr (!Plain) mend_fp8(out);
     }
-    static FREETOKEN_INLINE bool any_nan(const Seen& seen) { return has_nan_code(seen.codes); }
-    static FREETOKEN_INLINE bool is_nan(const uint8_t* p) { return (*p & 0x7f) == 0x7f; }
+    static FREETOKEN_INLINE void spread(const float* x, Vector* out) {
+        Vector half[4];  // even, odd, even, odd
+        split(load(x), load(x + kWidth), half[0], half[1]);
+        split(load(x + 2 * kWidth), load(x + 3 * kWidth), half[2], half[3]);
+        split(half[0], half[2], out[0], out[2]);
+        split(half[1], half[3], out[1], out[3]);
+    }
+    static FREETOKEN_INLINE void collect(const Vector* in, float* out) {
+        Vector half[4], part[4];
+        interleave(in[0], in[2], half[0], half[2]);
+        interleave(in[1], in[3], half[1], half[3]);
+        interleave(half[0], half[1], part[0], part[1]);
+        interleave(half[2], half[3], part[2], part[3]);
+        for (int i = 0; i < 4; i++) store(out + i * kWidth, part[i]);
+    }
 };
+
+// Stands for x past H: times a weight of 0 it adds nothing to any sum, not even a sign to a zero.
+constexpr float kNothing = -0.0f;
 
 template <int Number>
 struct Count {
     static constexpr int value = Number;
 };
 
-// Calls `function(first token, Count)` for 8, 4, 2 or 1 tokens at a time.
-template <class Function>
-FREETOKEN_INLINE void by_tokens(int tokens, Function function) {
-    int first = 0;
-    if constexpr (kPairs >= 8)
-        for (; tokens - first >= 8; first += 8) function(first, Count<8>{});
-    for (; tokens - first >= 4; first += 4) function(first, Count<4>{});
-    for (; tokens - first >= 2; first += 2) function(first, Count<2>{});
-    for (; tokens - first >= 1; first += 1) function(first, Count<1>{});
+// Calls `function(first token, Count)` for `Most`, then half of that at a time, down to 1.
+template <int Most, class Function>
+FREETOKEN_INLINE void by_tokens(int tokens, int first, Function function) {
+    for (; tokens - first >= Most; first += Most) function(first, Count<Most>{});
+    if constexpr (Most > 1) by_tokens<Most / 2>(tokens, first, function);
 }
 
 // Where value `i` of a row lies when the row is split.
+template <class Format>
 FREETOKEN_INLINE int split_place(int i) {
-    return i / kPartValues * kPartValues + i % 2 * kWidth + i % kPartValues / 2;
+    const int within = i % Format::kValues;
+    return i - within + within % Format::kVectors * kWidth + within / Format::kVectors;
 }
 
-// The ends of `Rows` rows, if H is no multiple of a line: one line of each, padded with zeros.
-template <class Format, int Rows>
-struct Tails {
-    static constexpr int kBytes = kLineValues * Format::kBytes;
-    alignas(kCacheLineBytes) uint8_t line[Rows][kBytes];
-
-    FREETOKEN_INLINE Tails(const Shape& s, const uint8_t* rows) {
-        const size_t used = static_cast<size_t>(s.hidden % kLineValues) * Format::kBytes;
-        if (!used) return;
-        for (int r = 0; r < Rows; r++) {
-            memset(line[r], 0, kBytes);
-            memcpy(line[r], rows + (r + 1) * s.row_bytes - used, used);
-        }
-    }
+// Rows that can be read in whole parts.
+struct Rows {
+    const uint8_t* first;
+    size_t stride;
 };
+
+// Rows as they lie, or copies padded with zeros if H is no whole number of parts.
+template <class Format>
+FREETOKEN_INLINE Rows whole_rows(const Shape& s, const uint8_t* rows, int count, Workspace& w) {
+    if (s.hidden % Format::kValues == 0) return {rows, s.row_bytes};
+    const size_t stride = static_cast<size_t>(s.padded) * Format::kBytes;
+    for (int r = 0; r < count; r++) {
+        memcpy(w.rows + r * stride, rows + r * s.row_bytes, s.row_bytes);
+        memset(w.rows + r * stride + s.row_bytes, 0, stride - s.row_bytes);
+    }
+    return {w.rows, stride};
+}
 
 // --- the dots of gate and up ---------------------------------------------------------------------
 
 // One row against `Tokens` inputs x [Tokens][padded]; sum t goes to sums[t * kUnitRows].
 template <class Format, int Tokens>
-FREETOKEN_INLINE void dot(const Shape& s, const uint8_t* row, const uint8_t* tail, const float* x,
-                          float* sums) {
-    constexpr int kAtOnce = kPairs / Tokens, kBytes = kPartValues * Format::kBytes;
-    const int lines = s.hidden / kLineValues, steps = lines / kLines;
-    const int whole = lines % kLines * kLineParts;
-    const int used = s.hidden % kLineValues ? whole + kLineParts : whole;
-    typename Format::Seen seen;
-    Vector total[Tokens][kStepParts];
+FREETOKEN_INLINE void dot(const Shape& s, const uint8_t* row, const float* x, float* sums) {
+    constexpr int kVectors = Format::kVectors, kBytes = Format::kValues * Format::kBytes;
+    constexpr int kParts = kLines * kLineValues / Format::kValues;
+    constexpr int kAtOnce = Format::kSums < kVectors * Tokens ? 1 : Format::kSums / kVectors / Tokens;
+    const int parts = (s.hidden + Format::kValues - 1) / Format::kValues;
+    Vector total[Tokens][kParts][kVectors / 2];
     FREETOKEN_UNROLL
-    for (int first = 0; first < kStepParts; first += kAtOnce) {
-        Pair acc[Tokens][kAtOnce];
+    for (int first = 0; first < kParts; first += kAtOnce) {
+        Vector acc[Tokens][kAtOnce][kVectors];
         FREETOKEN_UNROLL
-        for (int t = 0; t < Tokens; t++) {
-            FREETOKEN_UNROLL
-            for (int i = 0; i < kAtOnce; i++) acc[t][i] = {zero(), zero()};
-        }
-        const uint8_t* p = row + first * kBytes;
-        const float* v = x + first * kPartValues;
-        const auto take = [&](int i, const uint8_t* weights) FREETOKEN_INLINE_LAMBDA {
-            const Pair w = Format::unpack(weights, seen);
-            FREETOKEN_UNROLL
-            for (int t = 0; t < Tokens; t++) {
-                const float* at = v + static_cast<ptrdiff_t>(t) * s.padded + i * kPartValues;
-                acc[t][i].even = fma(w.even, load(at), acc[t][i].even);
-                acc[t][i].odd = fma(w.odd, load(at + kWidth), acc[t][i].odd);
-            }
-        };
-        for (int step = 0; step < steps; step++) {
-            FREETOKEN_UNROLL
-            for (int i = 0; i < kAtOnce; i++) {
-                if (i * kBytes % kCacheLineBytes == 0) prefetch(p + i * kBytes + kPrefetchBytes);
-                take(i, p + i * kBytes);
-            }
-            p += kStepParts * kBytes;
-            v += kStepParts * kPartValues;
-        }
-        FREETOKEN_UNROLL
-        for (int i = 0; i < kAtOnce; i++) {
-            if (first + i < whole) {
-                if (i * kBytes % kCacheLineBytes == 0) prefetch(p + i * kBytes + kPrefetchBytes);
-                take(i, p + i * kBytes);
-            } else if (first + i < used) {
-                take(i, tail + (first + i - whole) * kBytes);
-            }
-        }
-        FREETOKEN_UNROLL
-        for (int t = 0; t < Tokens; t++) {
+        for (int t = 0; t < Tokens; t++)
             FREETOKEN_UNROLL
             for (int i = 0; i < kAtOnce; i++)
-                total[t][first + i] = add(acc[t][i].even, acc[t][i].odd);
+                FREETOKEN_UNROLL
+                for (int k = 0; k < kVectors; k++) acc[t][i][k] = zero();
+        const uint8_t* p = row + first * kBytes;
+        const float* v = x + first * Format::kValues;
+        const auto take = [&](int i, auto plain) FREETOKEN_INLINE_LAMBDA {
+            if (i * kBytes % kCacheLineBytes == 0) prefetch(p + i * kBytes + kPrefetchBytes);
+            Vector w[kVectors];
+            Format::template unpack<decltype(plain)::value != 0>(p + i * kBytes, w);
+            FREETOKEN_UNROLL
+            for (int t = 0; t < Tokens; t++) {
+                const float* at = v + static_cast<ptrdiff_t>(t) * s.padded + i * Format::kValues;
+                FREETOKEN_UNROLL
+                for (int k = 0; k < kVectors; k++)
+                    acc[t][i][k] = fma(w[k], load(at + k * kWidth), acc[t][i][k]);
+            }
+        };
+        const auto take_all = [&](int count) FREETOKEN_INLINE_LAMBDA {
+            auto seen = Format::nothing_seen();
+            FREETOKEN_UNROLL
+            for (int i = 0; i < kAtOnce; i++)
+                if (i < count) seen = Format::look(seen, p + i * kBytes);
+            if (FREETOKEN_LIKELY(Format::is_plain(seen))) {
+                FREETOKEN_UNROLL
+                for (int i = 0; i < kAtOnce; i++)
+                    if (i < count) take(i, Count<1>{});
+            } else {
+                FREETOKEN_UNROLL
+                for (int i = 0; i < kAtOnce; i++)
+                    if (i < count) take(i, Count<0>{});
+            }
+        };
+        int left = parts - first;
+        for (; left >= kAtOnce; left -= kParts) {
+            take_all(kAtOnce);
+            p += kParts * kBytes;
+            v += kParts * Format::kValues;
         }
+        if (kAtOnce > 1 && left > 0) take_all(left);
+        FREETOKEN_UNROLL
+        for (int t = 0; t < Tokens; t++)
+            FREETOKEN_UNROLL
+            for (int i = 0; i < kAtOnce; i++)
+                FREETOKEN_UNROLL
+                for (int k = 0; k < kVectors; k += 2)
+                    total[t][first + i][k / 2] = add(acc[t][i][k], acc[t][i][k + 1]);
     }
-    const bool poisoned = Format::any_nan(seen);
     FREETOKEN_UNROLL
     for (int t = 0; t < Tokens; t++) {
         FREETOKEN_UNROLL
-        for (int half = kStepParts / 2; half >= kLineParts; half /= 2) {
+        for (int half = kParts / 2; half > 0; half /= 2)
             FREETOKEN_UNROLL
-            for (int i = 0; i < half; i++) total[t][i] = add(total[t][i], total[t][i + half]);
-        }
-        sums[t * kUnitRows] = poisoned ? NAN : tree(total[t]);
+            for (int i = 0; i < half; i++)
+                FREETOKEN_UNROLL
+                for (int k = 0; k < kVectors / 2; k++)
+                    total[t][i][k] = add(total[t][i][k], total[t][i + half][k]);
+        float sum = sum_lanes(total[t][0][0]);
+        if constexpr (kVectors == 4) sum += sum_lanes(total[t][0][1]);
+        sums[t * kUnitRows] = sum;
     }
+}
+
+// The scales of one part of the columns, times kFp8Scale, one a value, split.
+template <class Format>
+FREETOKEN_INLINE void part_scales(const Shape& s, const uint8_t* scales, int at, Vector* out) {
+    const int last = (s.hidden - 1) / s.group;
+    const auto of_value = [&](int i) {
+        float scale;
+        const int block = (at + i) / s.group;
+        memcpy(&scale, scales + sizeof scale * static_cast<size_t>(block < last ? block : last), sizeof scale);
+        return scale * kFp8Scale;
+    };
+    if (s.group % Format::kValues == 0) {
+        for (int k = 0; k < Format::kVectors; k++) out[k] = fill(of_value(0));
+        return;
+    }
+    float values[Format::kValues];
+    for (int i = 0; i < Format::kValues; i++)
+        values[i % Format::kVectors * kWidth + i / Format::kVectors] = of_value(i);
+    for (int k = 0; k < Format::kVectors; k++) out[k] = load(values + k * kWidth);
 }
 
 // Multiplies x by the scales of gate and up and lays out those of down, unless the last unit's were
 // the same.
-inline void apply_scales(const Shape& s, const uint8_t* scales, int tokens, Workspace& w) {
+template <class Format>
+void apply_scales(const Shape& s, const uint8_t* scales, int tokens, Workspace& w) {
     if (w.has_scales && memcmp(w.scales, scales, s.scale_bytes) == 0) return;
     memcpy(w.scales, scales, s.scale_bytes);
     w.has_scales = true;
-    const int groups = static_cast<int>(s.scale_bytes / 12);
-    constexpr int kRun = 8;  // even or odd values of 16 neighbours, which one block holds
-    for (int first = 0; first < s.hidden; first += kUnitRows) {
-        float factor[3];
-        for (int part = 0; part < 3; part++) {
-            memcpy(&factor[part], w.scales + 4 * (part * groups + first / s.group), 4);
-            factor[part] *= kFp8Scale;
-        }
-        for (int parity = 0; parity < 2; parity++) {
-            const int at = split_place(first + parity);
-            for (int i = 0; i < kRun; i++) w.down_scales[at + i] = factor[2];
+    const size_t third = s.scale_bytes / 3;
+    const ptrdiff_t padded = s.padded;
+    Vector factor[Format::kVectors];
+    for (int at = 0; at < s.hidden; at += Format::kValues) {
+        for (int half = 0; half < 2; half++) {
+            part_scales<Format>(s, w.scales + half * third, at, factor);
             for (int t = 0; t < tokens; t++) {
-                const float* x = w.x + t * s.padded + at;
-                float* gate = w.scaled + t * s.padded + at;
-                float* up = gate + kMaxTokens * s.padded;
-                for (int i = 0; i < kRun; i++) gate[i] = x[i] * factor[0];
-                for (int i = 0; i < kRun; i++) up[i] = x[i] * factor[1];
+                const float* x = w.x + t * padded + at;
+                float* scaled = w.scaled + (half * kMaxTokens + t) * padded + at;
+                for (int k = 0; k < Format::kVectors; k++)
+                    store(scaled + k * kWidth, mul(load(x + k * kWidth), factor[k]));
             }
         }
+        part_scales<Format>(s, w.scales + 2 * third, at, factor);
+        for (int k = 0; k < Format::kVectors; k++) store(w.down_scales + at + k * kWidth, factor[k]);
     }
-    for (int i = s.hidden; i < s.padded; i++)
-        for (int t = 0; t < 2 * kMaxTokens; t++) w.scaled[t * s.padded + split_place(i)] = -0.0f;
+    const int end = (s.hidden + Format::kValues - 1) / Format::kValues * Format::kValues;
+    for (int i = s.hidden; i < end; i++)
+        for (int t = 0; t < 2 * kMaxTokens; t++) w.scaled[t * padded + split_place<Format>(i)] = kNothing;
 }
 
 // --- the activation ------------------------------------------------------------------------------
@@ -204,19 +257,11 @@ FREETOKEN_INLINE void activate(const Shape& s, const float* gate, const float* u
 
 // --- the columns of down -------------------------------------------------------------------------
 
-// Makes NaN of the columns in which one of the rows has a NaN code; rare, so plain.
-template <class Format>
-void poison(const uint8_t* rows, size_t row_bytes, float* part) {
-    for (int i = 0; i < kPartValues; i++)
-        for (int r = 0; r < kRowsAtOnce; r++)
-            if (Format::is_nan(rows + r * row_bytes + i)) part[split_place(i)] = NAN;
-}
-
 // What one pass over the columns of some rows does for its tokens.
 struct Pass {
-    const uint8_t* rows;
+    Rows rows;             // kRowsAtOnce
+    const uint8_t* ahead;  // what will be read next: as many bytes are fetched
     const float* a;        // [tokens][16], from the first of the rows on
-    ptrdiff_t ahead;       // from a byte to the one to be fetched meanwhile
     float* partial;        // [tokens][padded]
     const float* scales;   // [padded], or none
     float* y;              // [tokens][padded]
@@ -224,63 +269,64 @@ struct Pass {
 };
 
 // One part of the columns; the first pass over a unit begins chains, the last ends them.
-template <class Format, int Tokens, bool Begin, bool End>
-FREETOKEN_INLINE void column_part(const Shape& s, const Pass& pass, const uint8_t* weights,
-                                  size_t row_bytes, int at) {
-    typename Format::Seen seen;
-    Pair acc[Tokens];
+template <class Format, int Tokens, bool Begin, bool End, bool Plain>
+FREETOKEN_INLINE void column_part(const Shape& s, const Pass& pass, int at) {
+    constexpr int kVectors = Format::kVectors;
+    const uint8_t* weights = pass.rows.first + at * Format::kBytes;
+    Vector acc[Tokens][kVectors];
     FREETOKEN_UNROLL
     for (int t = 0; t < Tokens; t++) {
         const float* before = pass.partial + static_cast<ptrdiff_t>(t) * s.padded + at;
-        acc[t] = Begin ? Pair{zero(), zero()} : Pair{load(before), load(before + kWidth)};
+        FREETOKEN_UNROLL
+        for (int k = 0; k < kVectors; k++) acc[t][k] = Begin ? zero() : load(before + k * kWidth);
     }
     FREETOKEN_UNROLL
     for (int r = 0; r < kRowsAtOnce; r++) {
-        const Pair w = Format::unpack(weights + r * row_bytes, seen);
+        Vector w[kVectors];
+        Format::template unpack<Plain>(weights + r * pass.rows.stride, w);
         FREETOKEN_UNROLL
         for (int t = 0; t < Tokens; t++) {
             const Vector a = fill(pass.a[t * kUnitRows + r]);
-            acc[t].even = fma(a, w.even, acc[t].even);
-            acc[t].odd = fma(a, w.odd, acc[t].odd);
+            FREETOKEN_UNROLL
+            for (int k = 0; k < kVectors; k++) acc[t][k] = fma(a, w[k], acc[t][k]);
         }
     }
     float* target = (End ? pass.y : pass.partial) + at;
     FREETOKEN_UNROLL
-    for (int t = 0; t < Tokens; t++) {
-        float* place = target + static_cast<ptrdiff_t>(t) * s.padded;
-        if (End && pass.scales) {
-            acc[t].even = mul(acc[t].even, load(pass.scales + at));
-            acc[t].odd = mul(acc[t].odd, load(pass.scales + at + kWidth));
+    for (int t = 0; t < Tokens; t++, target += s.padded) {
+        FREETOKEN_UNROLL
+        for (int k = 0; k < kVectors; k++) {
+            float* place = target + k * kWidth;
+            if (End && pass.scales) acc[t][k] = mul(acc[t][k], load(pass.scales + at + k * kWidth));
+            if (End && !pass.start) acc[t][k] = add(load(place), acc[t][k]);
+            store(place, acc[t][k]);
         }
-        if (End && !pass.start) {
-            acc[t].even = add(load(place), acc[t].even);
-            acc[t].odd = add(load(place + kWidth), acc[t].odd);
-        }
-        store(place, acc[t].even);
-        store(place + kWidth, acc[t].odd);
     }
-    if (Format::any_nan(seen))
-        for (int t = 0; t < Tokens; t++)
-            poison<Format>(weights, row_bytes, target + static_cast<ptrdiff_t>(t) * s.padded);
+}
+
+// The same for any codes; rare, so it is kept out of the registers and the code of the loop.
+template <class Format, int Tokens, bool Begin, bool End>
+FREETOKEN_APART void any_column_part(const Shape& s, const Pass& pass, int at) {
+    column_part<Format, Tokens, Begin, End, false>(s, pass, at);
 }
 
 template <class Format, int Tokens, bool Begin, bool End>
 FREETOKEN_INLINE void columns(const Shape& s, const Pass& pass) {
-    constexpr int kBytes = kPartValues * Format::kBytes;
-    const int whole = s.hidden / kLineValues * kLineValues;
-    const uint8_t* p = pass.rows;
-    for (int at = 0; at < whole; at += kPartValues, p += kBytes) {
-        if (at * Format::kBytes % kCacheLineBytes == 0) {
+    for (int at = 0; at < s.hidden; at += Format::kValues) {
+        const int bytes = at * Format::kBytes;
+        if (bytes % kCacheLineBytes == 0) {
             FREETOKEN_UNROLL
-            for (int r = 0; r < kRowsAtOnce; r++) prefetch(p + r * s.row_bytes + pass.ahead);
+            for (int r = 0; r < kRowsAtOnce; r++) prefetch(pass.ahead + r * s.row_bytes + bytes);
         }
-        column_part<Format, Tokens, Begin, End>(s, pass, p, s.row_bytes, at);
+        auto seen = Format::nothing_seen();
+        FREETOKEN_UNROLL
+        for (int r = 0; r < kRowsAtOnce; r++)
+            seen = Format::look(seen, pass.rows.first + r * pass.rows.stride + bytes);
+        if (FREETOKEN_LIKELY(Format::is_plain(seen)))
+            column_part<Format, Tokens, Begin, End, true>(s, pass, at);
+        else
+            any_column_part<Format, Tokens, Begin, End>(s, pass, at);
     }
-    if (whole == s.hidden) return;
-    const Tails<Format, kRowsAtOnce> tails(s, pass.rows);
-    for (int i = 0; i < kLineParts; i++)
-        column_part<Format, Tokens, Begin, End>(s, pass, tails.line[0] + i * kBytes, tails.kBytes,
-                                                whole + i * kPartValues);
 }
 
 // --- the tier's functions ------------------------------------------------------------------------
@@ -288,36 +334,44 @@ FREETOKEN_INLINE void columns(const Shape& s, const Pass& pass) {
 template <class Format>
 void unit_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, bool start,
              Workspace& w) {
+    constexpr int kMost = Format::kTokens;
     const float* inputs[2] = {w.x, w.x};
     if (s.group) {
-        apply_scales(s, unit + s.values_bytes, tokens, w);
+        apply_scales<Format>(s, unit + s.values_bytes, tokens, w);
         inputs[0] = w.scaled;
         inputs[1] = w.scaled + kMaxTokens * s.padded;
     }
     alignas(kCacheLineBytes) float sums[2][kMaxTokens][kUnitRows];
-    const uint8_t* row = unit;
-    for (int r = 0; r < kUnitRows; r++) {
-        for (int half = 0; half < 2; half++, row += s.row_bytes) {
-            const Tails<Format, 1> tails(s, row);
-            by_tokens(tokens, [&](int t, auto count) {
-                dot<Format, decltype(count)::value>(s, row, tails.line[0], inputs[half] + t * s.padded,
-                                         &sums[half][t][r]);
-            });
-        }
+    for (int r = 0; r < 2 * kUnitRows; r++) {
+        const Rows row = whole_rows<Format>(s, unit + r * s.row_bytes, 1, w);
+        by_tokens<kMost>(tokens, 0, [&](int t, auto count) {
+            dot<Format, decltype(count)::value>(s, row.first, inputs[r % 2] + t * s.padded,
+                                                &sums[r % 2][t][r / 2]);
+        });
     }
     alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
     for (int t = 0; t < tokens; t++) activate(s, sums[0][t], sums[1][t], a[t]);
-    by_tokens(tokens, [&](int t, auto count) {
-        constexpr int kTokens = decltype(count)::value;
-        const ptrdiff_t offset = static_cast<ptrdiff_t>(t) * s.padded;
-        const uint8_t* second = row + kRowsAtOnce * s.row_bytes;
-        Pass pass{row,           a[t],           second - row,      w.partial + offset,
-                  s.group ? w.down_scales : nullptr, w.y + offset, start};
-        columns<Format, kTokens, true, false>(s, pass);
-        pass.rows = second;
-        pass.a = a[t] + kRowsAtOnce;
-        pass.ahead = next - second;
-        columns<Format, kTokens, false, true>(s, pass);
+    const uint8_t* first = unit + 2 * kUnitRows * s.row_bytes;
+    const uint8_t* second = first + kRowsAtOnce * s.row_bytes;
+    Pass pass{};
+    pass.scales = s.group ? w.down_scales : nullptr;
+    pass.start = start;
+    const auto at_tokens = [&](int t, int row) {
+        pass.a = a[t] + row;
+        pass.partial = w.partial + static_cast<ptrdiff_t>(t) * s.padded;
+        pass.y = w.y + static_cast<ptrdiff_t>(t) * s.padded;
+    };
+    pass.rows = whole_rows<Format>(s, first, kRowsAtOnce, w);
+    pass.ahead = second;
+    by_tokens<kMost>(tokens, 0, [&](int t, auto count) {
+        at_tokens(t, 0);
+        columns<Format, decltype(count)::value, true, false>(s, pass);
+    });
+    pass.rows = whole_rows<Format>(s, second, kRowsAtOnce, w);
+    pass.ahead = next;
+    by_tokens<kMost>(tokens, 0, [&](int t, auto count) {
+        at_tokens(t, kRowsAtOnce);
+        columns<Format, decltype(count)::value, false, true>(s, pass);
     });
 }
 
@@ -329,35 +383,47 @@ void unit(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, 
         unit_of<Fp8>(s, unit, next, tokens, start, w);
 }
 
-void spread(const Shape& s, const float* x, Workspace& w, int token) {
-    float* out = w.x + static_cast<ptrdiff_t>(token) * s.padded;
-    for (int at = 0; at < s.padded; at += kPartValues) {
-        float part[kPartValues];
+template <class Format>
+void spread_as(const Shape& s, const float* x, float* out) {
+    constexpr int kValues = Format::kValues;
+    for (int at = 0; at < s.hidden; at += kValues) {
+        float part[kValues];
         const float* from = x + at;
-        if (at + kPartValues > s.hidden) {  // -0 adds nothing to any sum, not even a sign
-            for (int i = 0; i < kPartValues; i++) part[i] = at + i < s.hidden ? from[i] : -0.0f;
+        if (at + kValues > s.hidden) {
+            for (int i = 0; i < kValues; i++) part[i] = at + i < s.hidden ? from[i] : kNothing;
             from = part;
         }
-        Pair pair;
-        split(load(from), load(from + kWidth), pair.even, pair.odd);
-        store(out + at, pair.even);
-        store(out + at + kWidth, pair.odd);
+        Vector v[Format::kVectors];
+        Format::spread(from, v);
+        for (int k = 0; k < Format::kVectors; k++) store(out + at + k * kWidth, v[k]);
     }
+}
+
+template <class Format>
+void collect_as(const Shape& s, const float* y, float* out) {
+    constexpr int kValues = Format::kValues;
+    for (int at = 0; at < s.hidden; at += kValues) {
+        Vector v[Format::kVectors];
+        for (int k = 0; k < Format::kVectors; k++) v[k] = load(y + at + k * kWidth);
+        if (at + kValues <= s.hidden) {
+            Format::collect(v, out + at);
+        } else {
+            float part[kValues];
+            Format::collect(v, part);
+            memcpy(out + at, part, static_cast<size_t>(s.hidden - at) * sizeof *out);
+        }
+    }
+}
+
+void spread(const Shape& s, const float* x, Workspace& w, int token) {
+    float* out = w.x + static_cast<ptrdiff_t>(token) * s.padded;
+    s.encoding == Encoding::bf16 ? spread_as<Bf16>(s, x, out) : spread_as<Fp8>(s, x, out);
     w.has_scales = false;
 }
 
 void collect(const Shape& s, const Workspace& w, int token, float* out) {
     const float* y = w.y + static_cast<ptrdiff_t>(token) * s.padded;
-    for (int at = 0; at < s.hidden; at += kPartValues) {
-        float part[kPartValues];
-        const bool whole = at + kPartValues <= s.hidden;
-        float* to = whole ? out + at : part;
-        Vector low, high;
-        interleave(load(y + at), load(y + at + kWidth), low, high);
-        store(to, low);
-        store(to + kWidth, high);
-        if (!whole) memcpy(out + at, part, static_cast<size_t>(s.hidden - at) * sizeof *out);
-    }
+    s.encoding == Encoding::bf16 ? collect_as<Bf16>(s, y, out) : collect_as<Fp8>(s, y, out);
 }
 
 constexpr ExpertTier kTier{spread, unit, collect};

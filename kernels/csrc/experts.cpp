@@ -6,7 +6,7 @@ namespace freetoken {
 namespace {
 
 constexpr size_t kAlign = 64;
-constexpr int kLine = 32;
+constexpr int kPadding = 64;  // values: the widest part of a tier
 constexpr int kRows = 16;
 constexpr size_t kUnitAlign = 16;
 
@@ -17,7 +17,7 @@ Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, boo
     s.hidden = hidden;
     s.units = intermediate / kRows;
     s.group = group;
-    s.padded = (hidden + kLine - 1) / kLine * kLine;
+    s.padded = (hidden + kPadding - 1) / kPadding * kPadding;
     s.row_bytes = static_cast<size_t>(hidden) * (encoding == Encoding::bf16 ? 2 : 1);
     s.values_bytes = 3 * kRows * s.row_bytes;
     s.scale_bytes = group ? 12 * static_cast<size_t>((hidden + group - 1) / group) : 0;
@@ -42,15 +42,17 @@ Experts::Experts(Encoding encoding, int hidden, int intermediate, int group, boo
       tier_(expert_tier(tier)),
       work_{} {
     const size_t row = static_cast<size_t>(shape_.padded), rows = kMaxTokens * row;
-    const size_t floats = 5 * rows + row;
-    memory_ = ::operator new(floats * sizeof(float) + shape_.scale_bytes, std::align_val_t{kAlign});
+    const size_t floats = 5 * rows + row, copies = kMaxTokens * row * 2;
+    memory_ = ::operator new(floats * sizeof(float) + copies + shape_.scale_bytes,
+                             std::align_val_t{kAlign});
     float* at = static_cast<float*>(memory_);
     work_.x = at;
     work_.scaled = at + rows;
     work_.partial = at + 3 * rows;
     work_.y = at + 4 * rows;
     work_.down_scales = at + 5 * rows;
-    work_.scales = reinterpret_cast<uint8_t*>(at + floats);
+    work_.rows = reinterpret_cast<uint8_t*>(at + floats);
+    work_.scales = work_.rows + copies;
 }
 
 Experts::~Experts() { ::operator delete(memory_, std::align_val_t{kAlign}); }

@@ -24,7 +24,7 @@ struct Shape {
     int hidden;
     int units;
     int group;           // side of a scale block, 0 = no scales
-    int padded;          // hidden, rounded up to whole lines
+    int padded;          // hidden, rounded up to 64
     size_t row_bytes;
     size_t values_bytes;  // of a unit, before its scales
     size_t scale_bytes;
@@ -38,6 +38,7 @@ struct Workspace {
     float* down_scales;  // [padded], split
     float* partial;      // [tokens][padded], split: a unit's sums while they are made
     float* y;            // [tokens][padded], split: the expert's rows
+    uint8_t* rows;       // [8][padded] weights: copies of rows that are no whole number of vectors
     uint8_t* scales;     // the scales that `scaled` and `down_scales` were made from
     bool has_scales;     // false after a change of x
 };

@@ -2,8 +2,8 @@
 // or FREETOKEN_AVX2, or neither, and is compiled with that tier's flags. Everything is in anonymous
 // namespaces: a function compiled for one tier must never be merged with another tier's.
 //
-// Values lie "split": a part is 2 * kWidth values that are neighbours in memory, held as one vector of
-// the even and one of the odd ones. That is how bf16 and bytes unpack without shuffles.
+// Values unpack "split": neighbours in memory become vectors of the even and the odd ones, or of every
+// fourth one, because that takes shifts only and no shuffles.
 #pragma once
 
 #include <math.h>
@@ -20,10 +20,16 @@
 #define FREETOKEN_UNROLL
 #define FREETOKEN_INLINE __forceinline
 #define FREETOKEN_INLINE_LAMBDA
+#define FREETOKEN_LIKELY(condition) (condition)
+#define FREETOKEN_APART __declspec(noinline)
+#define FREETOKEN_AS_IS(vector)
 #else
 #define FREETOKEN_UNROLL _Pragma("GCC unroll 16")
 #define FREETOKEN_INLINE inline __attribute__((always_inline))
 #define FREETOKEN_INLINE_LAMBDA __attribute__((always_inline))
+#define FREETOKEN_LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define FREETOKEN_APART __attribute__((noinline, cold))
+#define FREETOKEN_AS_IS(vector) __asm__("" : "+x"(vector))  // keeps masks from being merged and spilled
 #endif
 
 namespace freetoken {
@@ -45,7 +51,6 @@ FREETOKEN_INLINE uint32_t to_bits(float value) {
 
 constexpr int kWidth = 16;
 using Vector = __m512;
-using Codes = __m256i;  // the highest |code| seen in each place of a part
 
 FREETOKEN_INLINE Vector zero() { return _mm512_setzero_ps(); }
 FREETOKEN_INLINE Vector fill(float value) { return _mm512_set1_ps(value); }
@@ -75,32 +80,60 @@ FREETOKEN_INLINE Vector round_to_bf16(Vector v) {
     const __m512 cut = _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(~0xffff)));
     return _mm512_mask_mov_ps(cut, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v);
 }
-// The canonical tree over the 16 places of a line.
-FREETOKEN_INLINE float tree(const Vector* line) {
-    Vector v = add(line[0], _mm512_shuffle_f32x4(line[0], line[0], 0x4e));
+// A tree over the lanes: l + (l + 8), then + 4, + 2, + 1; narrower vectors start at + 4.
+FREETOKEN_INLINE float sum_lanes(Vector v) {
+    v = add(v, _mm512_shuffle_f32x4(v, v, 0x4e));
     v = add(v, _mm512_shuffle_f32x4(v, v, 0xb1));
     v = add(v, _mm512_permute_ps(v, 0x4e));
     v = add(v, _mm512_permute_ps(v, 0xb1));
     return _mm512_cvtss_f32(v);
 }
-FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector& even, Vector& odd) {
+// 32 values, even and odd ones.
+FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector* out) {
     const __m512i v = _mm512_loadu_si512(p);
-    even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-    odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(~0xffff)));
+    out[0] = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+    out[1] = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(~0xffff)));
 }
-FREETOKEN_INLINE Codes no_codes() { return _mm256_setzero_si256(); }
-// s eeee mmm at the top of a word, shifted right with its sign, is s s eeee mmm 0000000: without bit 14
-// that is a half of 1/256 of the value, subnormals included.
-FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector& even, Vector& odd, Codes& seen) {
-    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    const __m256i low = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 1);
-    const __m256i high = _mm256_srai_epi16(v, 1);
-    even = _mm512_cvtph_ps(_mm256_and_si256(low, _mm256_set1_epi16(~0x4000)));
-    odd = _mm512_cvtph_ps(_mm256_and_si256(high, _mm256_set1_epi16(~0x407f)));
-    seen = _mm256_max_epu8(seen, _mm256_and_si256(v, _mm256_set1_epi8(0x7f)));
+// What unpack_fp8 takes for normal: exponent 0 reads (1 + m/8) * 2^-15 instead of m/8 * 2^-14, and the
+// code 0x7f reads 1.875 instead of NaN.
+FREETOKEN_INLINE void mend_fp8(Vector* part) {
+    FREETOKEN_UNROLL
+    for (int i = 0; i < 4; i++) {
+        Vector v = part[i];
+        const __m512i bits = _mm512_castps_si512(v);
+        const __m512i sign = _mm512_and_si512(bits, _mm512_set1_epi32(INT32_MIN));
+        const __m512i size = _mm512_xor_si512(bits, sign);
+        const __m512 excess = _mm512_castsi512_ps(_mm512_or_si512(sign, _mm512_castps_si512(fill(0x1p-14f))));
+        v = _mm512_mask_fmsub_ps(v, _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(0x38800000)), fill(2.0f),
+                                 excess);
+        part[i] = _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(size, _mm512_set1_epi32(0x3ff00000)), fill(NAN));
+    }
 }
-FREETOKEN_INLINE bool has_nan_code(Codes seen) {
-    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(seen, _mm256_set1_epi8(0x7f))) != 0;
+// Twice each code, without its sign, plus 2, as a signed number from -128 on: NaN comes first, then zero
+// and the subnormals, up to 16.
+using Order = __m512i;
+FREETOKEN_INLINE Order highest_order() { return _mm512_set1_epi8(127); }
+FREETOKEN_INLINE Order lower_order(Order least, const uint8_t* p) {
+    const __m512i v = _mm512_loadu_si512(p);
+    return _mm512_min_epi8(least, _mm512_add_epi8(_mm512_add_epi8(v, v), _mm512_set1_epi8(2 - 128)));
+}
+FREETOKEN_INLINE bool all_normal(Order least) {
+    return _mm512_cmplt_epi8_mask(least, _mm512_set1_epi8(18 - 128)) == 0;
+}
+// 64 normal codes, by their number modulo 4. s eeee mmm in the upper byte of a word, shifted right by 4 with its
+// sign, is the bf16 of 1/256 of the value once the exponent 0111 eeee is completed.
+FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector* out) {
+    const __m512i v = _mm512_loadu_si512(p);
+    const __m512i kept = _mm512_set1_epi16(~0x780f), bias = _mm512_set1_epi16(0x3800);
+    const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 4);
+    constexpr int kAndOr = 0xea;
+    const __m512i low = _mm512_ternarylogic_epi64(even, kept, bias, kAndOr);
+    const __m512i high = _mm512_ternarylogic_epi64(_mm512_srai_epi16(v, 4), kept, bias, kAndOr);
+    const __m512i upper = _mm512_set1_epi32(~0xffff);
+    out[0] = _mm512_castsi512_ps(_mm512_slli_epi32(low, 16));
+    out[1] = _mm512_castsi512_ps(_mm512_slli_epi32(high, 16));
+    out[2] = _mm512_castsi512_ps(_mm512_and_si512(low, upper));
+    out[3] = _mm512_castsi512_ps(_mm512_and_si512(high, upper));
 }
 // 2 * kWidth neighbours into the even and the odd ones, and back.
 FREETOKEN_INLINE void split(Vector low, Vector high, Vector& even, Vector& odd) {
@@ -118,7 +151,6 @@ FREETOKEN_INLINE void interleave(Vector even, Vector odd, Vector& low, Vector& h
 
 constexpr int kWidth = 8;
 using Vector = __m256;
-using Codes = __m128i;
 
 FREETOKEN_INLINE Vector zero() { return _mm256_setzero_ps(); }
 FREETOKEN_INLINE Vector fill(float value) { return _mm256_set1_ps(value); }
@@ -147,29 +179,54 @@ FREETOKEN_INLINE Vector round_to_bf16(Vector v) {
     const __m256 cut = _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(~0xffff)));
     return _mm256_blendv_ps(cut, v, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
-FREETOKEN_INLINE float tree(const Vector* line) {
-    const Vector w = add(line[0], line[1]);
+FREETOKEN_INLINE float sum_lanes(Vector w) {
     __m128 v = _mm_add_ps(_mm256_castps256_ps128(w), _mm256_extractf128_ps(w, 1));
     v = _mm_add_ps(v, _mm_permute_ps(v, 0x4e));
     v = _mm_add_ps(v, _mm_permute_ps(v, 0xb1));
     return _mm_cvtss_f32(v);
 }
-FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector& even, Vector& odd) {
+FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector* out) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    even = _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
-    odd = _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(~0xffff)));
+    out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
+    out[1] = _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(~0xffff)));
 }
-FREETOKEN_INLINE Codes no_codes() { return _mm_setzero_si128(); }
-FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector& even, Vector& odd, Codes& seen) {
-    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    const __m128i low = _mm_srai_epi16(_mm_slli_epi16(v, 8), 1);
-    const __m128i high = _mm_srai_epi16(v, 1);
-    even = _mm256_cvtph_ps(_mm_and_si128(low, _mm_set1_epi16(~0x4000)));
-    odd = _mm256_cvtph_ps(_mm_and_si128(high, _mm_set1_epi16(~0x407f)));
-    seen = _mm_max_epu8(seen, _mm_and_si128(v, _mm_set1_epi8(0x7f)));
+FREETOKEN_INLINE void mend_fp8(Vector* part) {
+    FREETOKEN_UNROLL
+    for (int i = 0; i < 4; i++) {
+        Vector v = part[i];
+        const __m256i bits = _mm256_castps_si256(v);
+        const __m256i sign = _mm256_and_si256(bits, _mm256_set1_epi32(INT32_MIN));
+        const __m256i size = _mm256_xor_si256(bits, sign);
+        const __m256 excess = _mm256_castsi256_ps(_mm256_or_si256(sign, _mm256_castps_si256(fill(0x1p-14f))));
+        const __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x38800000), size);
+        const __m256i nan = _mm256_cmpeq_epi32(size, _mm256_set1_epi32(0x3ff00000));
+        v = _mm256_blendv_ps(v, _mm256_fmsub_ps(v, fill(2.0f), excess), _mm256_castsi256_ps(small));
+        part[i] = _mm256_blendv_ps(v, fill(NAN), _mm256_castsi256_ps(nan));
+    }
 }
-FREETOKEN_INLINE bool has_nan_code(Codes seen) {
-    return _mm_movemask_epi8(_mm_cmpeq_epi8(seen, _mm_set1_epi8(0x7f))) != 0;
+using Order = __m256i;
+FREETOKEN_INLINE Order highest_order() { return _mm256_set1_epi8(127); }
+FREETOKEN_INLINE Order lower_order(Order least, const uint8_t* p) {
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm256_min_epi8(least, _mm256_add_epi8(_mm256_add_epi8(v, v), _mm256_set1_epi8(2 - 128)));
+}
+FREETOKEN_INLINE bool all_normal(Order least) {
+    const __m256i rare = _mm256_cmpgt_epi8(_mm256_set1_epi8(18 - 128), least);
+    return _mm256_testz_si256(rare, rare) != 0;
+}
+FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector* out) {
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i kept = _mm256_set1_epi16(~0x780f), bias = _mm256_set1_epi16(0x3800);
+    const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 4);
+    __m256i low = _mm256_or_si256(_mm256_and_si256(even, kept), bias);
+    __m256i high = _mm256_or_si256(_mm256_and_si256(_mm256_srai_epi16(v, 4), kept), bias);
+    FREETOKEN_AS_IS(low);
+    FREETOKEN_AS_IS(high);
+    const __m256i upper = _mm256_set1_epi32(~0xffff);
+    out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(low, 16));
+    out[1] = _mm256_castsi256_ps(_mm256_slli_epi32(high, 16));
+    out[2] = _mm256_castsi256_ps(_mm256_and_si256(low, upper));
+    out[3] = _mm256_castsi256_ps(_mm256_and_si256(high, upper));
 }
 FREETOKEN_INLINE Vector swap_middle(Vector v) {
     return _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_castps_si256(v), 0xd8));
@@ -192,7 +249,6 @@ constexpr int kWidth = 8;
 struct Vector {
     float lane[kWidth];
 };
-using Codes = bool;
 
 template <class Function>
 FREETOKEN_INLINE Vector each_lane(Function function) {
@@ -246,36 +302,36 @@ FREETOKEN_INLINE Vector round_to_bf16(Vector v) {
         return from_bits((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
     });
 }
-FREETOKEN_INLINE float tree(const Vector* line) {
-    const Vector t = add(line[0], line[1]);
+FREETOKEN_INLINE float sum_lanes(Vector t) {
     float four[4];
     for (int i = 0; i < 4; i++) four[i] = t.lane[i] + t.lane[i + 4];
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
-FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector& even, Vector& odd) {
-    const auto value = [&](int i) {
-        uint16_t bits;
-        memcpy(&bits, p + 2 * i, sizeof bits);
-        return from_bits(static_cast<uint32_t>(bits) << 16);
-    };
-    even = each_lane([&](int i) { return value(2 * i); });
-    odd = each_lane([&](int i) { return value(2 * i + 1); });
+FREETOKEN_INLINE float from_bf16(const uint8_t* p) {
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return from_bits(static_cast<uint32_t>(bits) << 16);
 }
-FREETOKEN_INLINE Codes no_codes() { return false; }
+FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector* out) {
+    for (int k = 0; k < 2; k++) out[k] = each_lane([&](int i) { return from_bf16(p + 2 * (2 * i + k)); });
+}
 // e4m3 / 256: exponent e - 7 - 8; subnormals are m * 2^-9 / 256.
 FREETOKEN_INLINE float from_fp8(uint8_t code) {
     const uint32_t sign = static_cast<uint32_t>(code & 0x80) << 24;
     const uint32_t exponent = (code >> 3) & 0xf, mantissa = code & 7;
+    if ((code & 0x7f) == 0x7f) return NAN;
     if (exponent) return from_bits(sign | (exponent + 112) << 23 | mantissa << 20);
     const float small = static_cast<float>(mantissa) * 0x1p-17f;
     return sign ? -small : small;
 }
-FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector& even, Vector& odd, Codes& seen) {
-    even = each_lane([&](int i) { return from_fp8(p[2 * i]); });
-    odd = each_lane([&](int i) { return from_fp8(p[2 * i + 1]); });
-    for (int i = 0; i < 2 * kWidth; i++) seen = seen || (p[i] & 0x7f) == 0x7f;
+using Order = bool;
+FREETOKEN_INLINE Order highest_order() { return true; }
+FREETOKEN_INLINE Order lower_order(Order least, const uint8_t*) { return least; }
+FREETOKEN_INLINE bool all_normal(Order least) { return least; }
+FREETOKEN_INLINE void mend_fp8(Vector*) {}
+FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector* out) {
+    for (int k = 0; k < 4; k++) out[k] = each_lane([&](int i) { return from_fp8(p[4 * i + k]); });
 }
-FREETOKEN_INLINE bool has_nan_code(Codes seen) { return seen; }
 FREETOKEN_INLINE void split(Vector low, Vector high, Vector& even, Vector& odd) {
     const auto value = [&](int i) { return i < kWidth ? low.lane[i] : high.lane[i - kWidth]; };
     even = each_lane([&](int i) { return value(2 * i); });
@@ -288,9 +344,6 @@ FREETOKEN_INLINE void interleave(Vector even, Vector odd, Vector& low, Vector& h
 }
 
 #endif
-
-constexpr int kPartValues = 2 * kWidth;
-constexpr int kLineParts = kLineValues / kPartValues;
 
 FREETOKEN_INLINE void prefetch(const void* p) {
 #if defined(FREETOKEN_AVX512) || defined(FREETOKEN_AVX2)

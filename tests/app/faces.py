@@ -51,7 +51,6 @@ class FakeSession(QObject):
         self.share: float | None = None
         self.model_name, self.quant = "tiny-moe-fp8", "FP8"
         self.tok_s = 24.8
-        self.context_used, self.context_capacity = 18_432, 524_288
         self.can_stop = True
         self.trouble: Problem | None = None
         self.reading: MeterReading | None = MeterReading(158 * GIB, 192 * GIB)
@@ -60,7 +59,7 @@ class FakeSession(QObject):
             ModelChoice("/models/tiny", "tiny-moe-fp8", "FP8 · 38 MB"),
             ModelChoice("/models/large", "Another-MoE-Model", "MXFP4 · 63.0 GB"),
         )
-        self.job_share: float | None = None
+        self.job_shares: dict[str, float] = {}
         self.calls: list[tuple[object, ...]] = []
 
     @property
@@ -91,9 +90,26 @@ def sample_status() -> m.Status:
     """A device of 32 GiB with all kinds of pools."""
     sizes = {"weights": 9.6, "kv": 3.4, "experts": 12.8, "runtime": 1.4, "free": 3.0, "other": 1.8}
     pools = tuple(m.Pool(name=name, used_bytes=int(size * GIB)) for name, size in sizes.items())
-    device = m.DeviceInfo(name="cpu", title="CPU", total_bytes=32 * GIB, free_bytes=0)
+    device = m.DeviceInfo(
+        name="cpu", title="CPU", total_bytes=32 * GIB, free_bytes=0, emulated=True
+    )
     status = m.DeviceStatus(device=device, total_bytes=32 * GIB, pools=pools)
-    return m.Status(devices=(status,))
+    model = m.ModelInfo(
+        path="/models/tiny",
+        name="tiny-moe-fp8",
+        model_type="qwen3_moe",
+        quant="fp8_block",
+        num_layers=8,
+        num_moe_layers=8,
+        num_experts=32,
+        top_k=4,
+        hidden_size=256,
+        context_tokens=2048,
+        record_bytes=114_688,
+        num_records=256,
+        pool_bytes=256 * 114_688,
+    )
+    return m.Status(devices=(status,), model=model)
 
 
 def make_faces(folder: Path, with_lines: bool = True) -> Faces:

@@ -56,6 +56,38 @@ def test_settings_then_look_and_library_follow(qtbot, desktop, tmp_path):
     assert settings.value.zoom == 0.9
 
 
+def test_first_start_then_the_empty_chat_says_what_is_done(qtbot, desktop):
+    """Preparing, then loading, with its share; nobody is asked to load what comes by itself."""
+    model = desktop.pages.chat.empty.model
+    seen = []
+    desktop.vm.session.changed.connect(lambda: seen.append(desktop.vm.chat.coming))
+    up(qtbot, desktop)
+    assert any(c and c.name == "tiny-moe-fp8" and c.doing.startswith("Preparing") for c in seen)
+    assert desktop.vm.chat.coming is None
+    assert not model.load.isVisible()
+
+
+def test_context_meter_then_it_shows_the_conversation_and_opens_the_breakdown(qtbot, desktop):
+    """The count of what is on screen; a second click does not close the inspector."""
+    up(qtbot, desktop)
+    chat, window = desktop.vm.chat, desktop.window
+    with qtbot.waitSignal(desktop.services.client.finished, timeout=15_000):
+        chat.send("hello")
+    qtbot.waitUntil(lambda: chat.context.used_tokens > 0, timeout=5_000)
+    qtbot.waitUntil(lambda: window.strip.context.text().split(" ")[0] not in ("", "0"))
+    for _ in range(2):
+        window.strip.context.click()
+        assert desktop.pages.chat.inspector.isVisible()
+
+
+def test_threads_when_set_then_the_next_engine_and_a_restart_is_offered(qtbot, desktop):
+    """Counts for the next process; the note has the button for it."""
+    up(qtbot, desktop)
+    desktop.services.settings.set(engine_threads=2)
+    assert desktop.services.client.process.program.variables["FREETOKEN_THREADS"] == "2"
+    assert "CPU threads" in desktop.window.toasts.shown[-1].label.text()
+
+
 def test_chat_page_then_its_wishes_reach_session_and_window(qtbot, desktop):
     """A page asks by signal: another page, a model, the engine back."""
     up(qtbot, desktop)

@@ -14,5 +14,5 @@ def test_isa_tier_equals_what_the_kernel_reports() -> None:
     """A tier is offered exactly if the system lists its instructions (case E-09)."""
     flags = set(Path("/proc/cpuinfo").read_text().split())
     avx2 = {"avx2", "fma", "f16c"} <= flags
-    avx512 = avx2 and {"avx512f", "avx512bw", "avx512vl"} <= flags
+    avx512 = avx2 and {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd"} <= flags
     assert isa_tier() == ("avx512" if avx512 else "avx2" if avx2 else "scalar")

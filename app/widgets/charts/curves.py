@@ -46,6 +46,11 @@ class CurveChart(FocusRing, QWidget):
         self.curves, self.point = tuple(curves), point
         self._retell()
 
+    def set_empty(self, sentence: str) -> None:
+        """Say something else while there is no curve."""
+        self.empty = sentence
+        self.update()
+
     def is_empty(self) -> bool:
         """Whether no curve has a point."""
         return not any(curve.points for curve in self.curves)

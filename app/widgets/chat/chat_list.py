@@ -325,7 +325,9 @@ class ChatListPanel(QWidget):
                 ("md", tr("Export as Markdown…")),
                 ("json", tr("Export as JSON…")),
             ):
-                menu.addAction(icons.icon("save"), words, partial(self.exported.emit, chat_id, kind))
+                menu.addAction(
+                    icons.icon("save"), words, partial(self.exported.emit, chat_id, kind)
+                )
             menu.addSeparator()
             menu.addAction(
                 icons.icon("trash"), tr("Delete chat"), lambda: self.deleted.emit(chat_id)

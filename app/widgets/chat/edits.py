@@ -61,6 +61,7 @@ class GrowingEdit(QPlainTextEdit):
         palette.setColor(palette.ColorRole.PlaceholderText, color("text3"))
         self.setPalette(palette)
         self.setPlaceholderText(again(self._placeholder))
+        self.viewport().update()  # a new hint alone does not repaint an empty edit [M]
         self.setAccessibleName(again(self._name))
         self._fit()
 

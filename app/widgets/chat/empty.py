@@ -70,8 +70,8 @@ class PromptCard(FocusRing, QPushButton):
         self.update()
 
     def sizeHint(self) -> QSize:
-        """Wide enough for two lines of words."""
-        return QSize(px(160), px(108))
+        """The row decides the width."""
+        return self.minimumSizeHint()
 
     def minimumSizeHint(self) -> QSize:
         """Narrow columns are fine: the words wrap."""

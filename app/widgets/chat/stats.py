@@ -19,6 +19,7 @@ SERIES = (
     ("fill", tr("Copied for this use")),
     ("cpu", tr("Computed in host memory")),
 )
+BAR_FROM = 480  # px of the line
 
 
 def shares(trace: Trace) -> tuple[tuple[str, float], ...]:
@@ -53,7 +54,7 @@ class StatsLine(QWidget):
         trace = message.facts.trace
         self.label.set_text(stats_text(message))
         self.trace.setVisible(trace is not None)
-        self.bar.setVisible(has_routes(message))
+        self._show_bar()
         if trace is not None and has_routes(message):
             self.bar.set_parts(shares(trace))
             self.bar.set_name(
@@ -67,6 +68,15 @@ class StatsLine(QWidget):
         if self.card is not None:
             self._open(False)
             self._open(self.trace.isChecked())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Leave the bar out where the words need the room; the trace shows it larger."""
+        super().resizeEvent(event)
+        self._show_bar()
+
+    def _show_bar(self) -> None:
+        has = self._message is not None and has_routes(self._message)
+        self.bar.setVisible(has and self.width() >= px(BAR_FROM))
 
     def _open(self, on: bool) -> None:
         if self.card is not None:
@@ -188,7 +198,14 @@ class SpeedCurve(QWidget):
             p.setPen(pen("control" if share == 0 else "line"))
             p.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
             label = QRectF(0, y - 7, 24, 14)
-            draw_text(p, label, f"{share * top:.0f}", "caption", "text3", align=RIGHT)
+            draw_text(
+                p,
+                label,
+                figures.rate(share * top).removesuffix(".0"),
+                "caption",
+                "text3",
+                align=RIGHT,
+            )
         step = plot.width() / max(1, len(self._speed) - 1)
         points = [
             QPointF(plot.left() + i * step, plot.bottom() - plot.height() * value / top)

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from recipe import sampler_kernels as kernels
 from recipe.device import captured, wait
+from recipe.streams import FORCED
 from recipe.teacher import (
     END_ID, HEAD_DIM, HIDDEN, NUM_KV_HEADS, NUM_LAYERS, ROPE_THETA, TeacherWeights,
 )  # fmt: skip
 
 RING_STEPS = 256
-FORCED = 65_535  # stands for a token of the prompt in the stored stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Sampler:
             NUM_LAYERS, 2, rows, NUM_KV_HEADS, options.capacity, HEAD_DIM,
             device=device, dtype=dtype,
         )  # fmt: skip
-        self._rotary = _rotary(options.capacity).to(device)
+        self._rotary = rotary(options.capacity).to(device)
         self._none = torch.zeros(rows, HIDDEN, device=device, dtype=dtype)
         self._prompt = torch.arange(rows, device=device) % len(table.lengths)
         self._position = torch.zeros(rows, dtype=torch.int64, device=device)
@@ -172,7 +172,8 @@ class Sampler:
         return num_rings * RING_STEPS
 
 
-def _rotary(capacity: int) -> Tensor:
+def rotary(capacity: int) -> Tensor:
+    """Return cosines and signed sines of all positions. Shapes: [2, capacity, 64] float32."""
     rates = ROPE_THETA ** (-torch.arange(0, HEAD_DIM, 2).double() / HEAD_DIM)
     angle = torch.arange(capacity).double()[:, None] * rates
     cos, sin = angle.cos(), angle.sin()
@@ -182,41 +183,3 @@ def _rotary(capacity: int) -> Tensor:
 def _store(folder: Path, number: int, rings: list[np.ndarray]) -> None:
     for name, ring in zip(("tokens", "prompts", "scores"), rings, strict=True):
         np.save(folder / f"{name}-{number:05d}.npy", ring)
-
-
-class Drawn(NamedTuple):
-    """One reply as it was drawn: token ids without the end mark; finished: it ended by itself."""
-
-    prompt: int
-    tokens: list[int]
-    finished: bool
-    score: float
-
-
-def cut(folder: Path, columns: slice) -> list[Drawn]:
-    """Return the complete replies of some rows of all rings in `folder`, in order.
-
-    The score is the mean log-probability of the reply's tokens. A row's last reply is left out:
-    the end of the run cut it.
-    """
-    parts = [
-        np.concatenate([np.load(p, mmap_mode="r")[:, columns] for p in sorted(folder.glob(glob))])
-        for glob in ("tokens-*.npy", "prompts-*.npy", "scores-*.npy")
-    ]
-    found = []
-    for tokens, prompts, scores in zip(*(part.T for part in parts), strict=True):
-        drawn = tokens != FORCED
-        tokens, prompts, scores = tokens[drawn], prompts[drawn], scores[drawn].astype(np.float32)
-        borders = np.flatnonzero(np.diff(prompts)) + 1
-        starts = np.concatenate([[0], borders])
-        for begin, end in zip(starts, borders, strict=False):
-            finished = bool(tokens[end - 1] == END_ID)
-            found.append(
-                Drawn(
-                    int(prompts[begin]),
-                    tokens[begin : end - finished].tolist(),
-                    finished,
-                    float(scores[begin:end].mean()),
-                )
-            )
-    return found

@@ -233,3 +233,24 @@ def colours(image: QImage) -> set[str]:
     return {
         image.pixelColor(x, y).name() for x in range(image.width()) for y in range(image.height())
     }
+
+
+def test_lines_when_they_ended_before_now_then_words_stay_in_a_lesser_ink(qtbot):
+    """Idle: the last value is still there, and cannot be taken for a present one."""
+    chart = shown(qtbot, LineChart("Speed", "tok/s"))
+    words = {}
+
+    def ends(values):
+        chart.set_series([Series("Speed", "accent", values)])
+        painted = QImage(chart.size(), QImage.Format.Format_RGB32)
+        chart.render(painted)
+        return sum(
+            painted.pixelColor(x, y).lightness() > 200
+            for x in range(painted.width() - 40, painted.width())
+            for y in range(painted.height())
+        )
+
+    words["live"] = ends([20.0] * 60)
+    words["over"] = ends([20.0] * 50 + [NAN] * 10)
+    assert words["live"] > 0
+    assert words["over"] < words["live"]

@@ -538,7 +538,7 @@ def test_every_control_has_a_name(page, client, qtbot):
 
 
 def test_list_opens_renames_pins_and_deletes_with_undo(page, client, qtbot):
-    """Click opens, the menu has three acts, Delete can be taken back in the toast."""
+    """Click opens, the menu has all acts, Delete can be taken back in the toast."""
     store = page.vm.test_store
     first, second = store.create_chat("first"), store.create_chat("second")
     page.vm.chats.refresh()
@@ -548,7 +548,13 @@ def test_list_opens_renames_pins_and_deletes_with_undo(page, client, qtbot):
     assert page.vm.talk.chat.id == first.id
     assert page.title.text() == "first"
     acts = {a.text(): a for a in page.list.menu_for(first.id).actions() if a.text()}
-    assert list(acts) == ["Pin", "Rename", "Delete chat"]
+    assert list(acts) == [
+        "Pin",
+        "Rename",
+        "Export as Markdown…",
+        "Export as JSON…",
+        "Delete chat",
+    ]
     acts["Pin"].trigger()
     assert str(page.vm.chats.sections[0].title) == "Pinned"
     page.list.items.setData(page.list.items.index(page.list.items.row_of(first.id)), "renamed")

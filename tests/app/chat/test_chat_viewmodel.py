@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import pytest
 
 from app.services import chat_words
@@ -400,6 +401,45 @@ def test_context_counts_history_and_draft_apart(vm, client, qtbot):
     assert vm.context.draft_tokens == 0
 
 
+def test_context_while_a_reply_grows_then_its_tokens_are_added(vm, client):
+    """The meter moves with the reply; the count leaves that reply out, so nothing counts twice."""
+    vm.send("q")
+    vm.context._timer.timeout.emit()
+    client.token_count.emit(m.TokenCount(id=f"count-{len(client.counts)}", num_tokens=20))
+    client.delta.emit(m.TokenDelta(id=client.last, text="one two", num_tokens=2))
+    vm.runner.flush()
+    assert vm.context.used_tokens == 22
+    assert [message.role for message in vm.talk.sent_messages()] == ["user"]
+    client.finished.emit(m.Finished(id=client.last, reason=m.FinishReason.STOP))
+    assert vm.context.used_tokens == 22
+    assert [message.role for message in vm.talk.sent_messages()] == ["user", "assistant"]
+    client.model = None
+    assert vm.context.capacity_tokens == 0
+
+
+def test_export_then_file_holds_the_chat_and_failures_are_said(vm, client, tmp_path):
+    """Markdown for people, JSON with every version; a folder that is not there is named."""
+    said = []
+    vm.said.connect(said.append)
+    vm.send("What is a cache?")
+    answer(client, "Fast memory.")
+    chat = vm.talk.chat
+    assert vm.export_name(chat.id, "md") == "What is a cache.md"
+    vm.export_chat(chat.id, tmp_path / "a.md", "md")
+    text = (tmp_path / "a.md").read_text("utf-8")
+    assert text.startswith("# What is a cache?\n\n## You\n")
+    assert "Fast memory." in text
+    vm.talk.retry_last()
+    answer(client, "A store.")
+    vm.export_chat(chat.id, tmp_path / "a.json", "json")
+    kept = msgspec.json.decode((tmp_path / "a.json").read_bytes())
+    replies = [(m["parts"][0]["text"], m["shown"]) for m in kept["messages"][1:]]
+    assert replies == [("Fast memory.", False), ("A store.", True)]
+    (tmp_path / "file").write_text("")
+    vm.export_chat(chat.id, tmp_path / "file" / "b.md", "md")
+    assert "b.md was not written" in said[-1]
+
+
 def test_reasoning_is_kept_apart_and_timed(vm, client):
     """Reasoning does not mix with the answer; its tokens are counted."""
     vm.send("q")
@@ -482,6 +522,8 @@ def test_damaged_store_is_told_once_the_page_is_there(tmp_path, qapp):
 def test_speed_along_a_reply_needs_some_points():
     """Rates between evenly picked moments; nothing for a short reply."""
     assert chat_words.rates_along([(0.0, 1), (1.0, 2)]) == ()
+    bursts = [(i * 0.05 - (0.04 if i % 2 else 0), i * 5) for i in range(1, 41)]
+    assert max(chat_words.rates_along(bursts)) < 130
     points = [(i * 0.1, i * 2) for i in range(200)]
     rates = chat_words.rates_along(points)
     assert 3 <= len(rates) <= 48

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
-from PySide6.QtTest import QTest
 
 from app.predict.fit import Fit
 from app.services.gpu_meter import MeterReading
@@ -21,6 +20,7 @@ from tests.app.models.stubs import BIG, SOURCE, TINY, StubLibrary, StubMeter, St
 from tests.app.performance.stubs import TINY as TINY_INFO
 from tests.app.performance.stubs import StubClient
 from tests.app.profiler.stubs import StubJobs
+from tests.app.walk import settle
 
 GIB = 1 << 30
 
@@ -253,7 +253,7 @@ def test_page_when_any_size_then_not_wider_than_the_window(parts, view, tmp_path
     parts.jobs.end("job-2", m.Error(code=ErrorCode.DISK_FULL, message="The disk is full. " * 9))
     use("light", 1.0, language, True)
     view.resize(*size)
-    QTest.qWait(0)  # layouts settle in the event loop
+    settle()  # layouts come to rest in the event loop, some in two rounds
     content = view._place_card.parentWidget()
     assert content.minimumSizeHint().width() <= size[0]
     assert not view.grab().isNull()

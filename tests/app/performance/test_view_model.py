@@ -49,6 +49,14 @@ def vm(client, clock, tmp_path):
     return made
 
 
+def finished(speed):
+    trace = m.Trace(
+        decode_s=2.0, decode_tokens_per_s=speed, hit_share=0.6, fill_share=0.3, cpu_share=0.1
+    )
+    usage = m.Usage(reply_tokens=40)
+    return m.Finished(id="reply-1", reason=m.FinishReason.STOP, usage=usage, trace=trace)
+
+
 def refused(client, reason="Not below 1.2 GiB.", number=None):
     client.resize_refused.emit(
         m.ResizeRefused(
@@ -227,6 +235,34 @@ def test_figures_when_decoding_then_as_measured_and_kept_after_it(vm, client):
     client.stats.emit(m.Stats(interval_s=0.5))
     assert vm.figures.tokens_per_s == 24.8
     assert not vm.figures.is_live
+
+
+def test_figures_when_the_reply_is_over_then_those_of_the_whole_reply(vm, client, clock):
+    """The last frame holds silence; what stays is the reply's own trace."""
+    client.decode(stats(24.8))
+    client.finished.emit(finished(21.0))
+    client.stats.emit(m.Stats(interval_s=0.5, decode_tokens_per_s=3.0, routes=20))
+    assert (vm.figures.tokens_per_s, vm.figures.is_live) == (21.0, False)
+    assert math.isnan(vm.history.series("speed", 60.0, clock.now + 1)[-1])
+
+
+def test_figures_when_the_reply_is_shorter_than_a_frame_then_charts_show_it(vm, client, clock):
+    """Twenty tokens in a tenth of a second are a point, not nothing."""
+    client.finished.emit(finished(200.0))
+    assert vm.history.series("speed", 60.0, clock.now)[-1] == 200.0
+    assert vm.figures.tokens_per_s == 200.0
+
+
+def test_device_when_gone_then_it_is_called_what_it_was(vm, client):
+    """A crash does not turn copies in memory into transfers over PCIe."""
+    client.tell_status(tiny_status())
+    assert vm.is_emulated
+    client.is_running = False
+    client.stopped.emit(None)
+    assert vm.is_emulated
+    client.is_running = True
+    client.tell_status(big_status())
+    assert not vm.is_emulated
 
 
 def test_forecast_when_nothing_is_known_then_empty_with_the_reason(vm, client):

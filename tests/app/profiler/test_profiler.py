@@ -116,7 +116,7 @@ def test_failed_when_the_job_says_why_then_shown_and_the_old_figures_stay(parts,
     ("changes", "word"),
     [
         ({"at": NOW - 100 * 86_400}, "days ago"),
-        ({"fmt": "bf16"}, "bf16"),
+        ({"fmt": "bf16"}, "BF16"),
         ({"record": 999}, "another size"),
         ({}, ""),
     ],
@@ -202,7 +202,7 @@ def test_page_when_states_change_then_each_is_shown(parts, view, tmp_path):
     )
     jobs.update("job-1", progress=progress, eta_s=8.0)
     assert not view.quick.isEnabled()
-    assert view.band._text.text() == "Step 4 of 12  ·  bf16: copies  ·  8 s left"
+    assert view.band._text.text() == "Step 4 of 12  ·  BF16: copies  ·  8 s left"
     assert nameless(view) == []
     jobs.end("job-1", m.Error(code=ErrorCode.BUDGET, message="No room.", hint="Unload."))
     assert view.band._text.text() == "No room. Unload."

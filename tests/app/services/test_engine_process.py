@@ -22,6 +22,13 @@ def begin(qtbot, process):
         process.write(HELLO)
 
 
+def test_program_when_threads_are_set_then_the_engine_is_told(tmp_path):
+    """By the variable that the engine reads; 0 leaves the choice to it."""
+    root = data_root(str(tmp_path))
+    assert find_program("", root, 3).variables["FREETOKEN_THREADS"] == "3"
+    assert "FREETOKEN_THREADS" not in find_program("", root).variables
+
+
 def test_stop_when_well_behaved_then_code_0_and_expected(qtbot, make_process):
     """Shutdown is enough; nobody calls that a failure."""
     process = make_process(limits=FAST)

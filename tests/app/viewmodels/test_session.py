@@ -226,8 +226,8 @@ def test_three_crashes_then_said_but_still_restartable(qtbot, world):
     assert one.session.trouble.last_log == "ImportError: the fake library is missing"
 
 
-def test_stats_while_generating_then_rate_and_context(qtbot, world):
-    """Top strip: rate only while a reply is written, context always."""
+def test_stats_while_generating_then_rate(qtbot, world):
+    """Top strip: a rate only while a reply is written."""
     one = world("--rate", "50", "--tokens", "60", "--stats", "0.1")
     one.add_builtin()
     start(qtbot, one)
@@ -235,7 +235,27 @@ def test_stats_while_generating_then_rate_and_context(qtbot, world):
         one.client.generate(HELLO, m.Sampling())
         qtbot.waitUntil(lambda: one.session.tok_s > 0)
     assert one.session.tok_s == 0
-    assert one.session.context_capacity > 0
+
+
+def test_job_then_its_share_is_on_the_page_that_shows_it(qtbot, world):
+    """A measurement is no matter of the Models page."""
+    one = world("--job-steps", "4", "--job-end", "hang")
+    with qtbot.waitSignal(one.jobs.progress, timeout=10_000):
+        one.jobs.start("profile", {}, "Measuring")
+    qtbot.waitUntil(lambda: "profiler" in one.session.job_shares, timeout=5_000)
+    assert "models" not in one.session.job_shares
+
+
+def test_policy_default_then_new_models_get_it_and_it_is_not_remembered(qtbot, world):
+    """The general choice fills in for models without their own; a change is the model's own."""
+    one = world()
+    one.add_builtin()
+    one.settings.set(policy="cpu_only")
+    start(qtbot, one)
+    qtbot.waitUntil(lambda: one.client.last_status.policy is m.MissPolicy.CPU_ONLY)
+    assert one.settings.profile("tiny").policy is None
+    one.client.set_policy(m.MissPolicy.FILL_ONLY)
+    qtbot.waitUntil(lambda: one.settings.profile("tiny").policy is m.MissPolicy.FILL_ONLY)
 
 
 def test_interrupted_preparation_then_taken_up_again(qtbot, world, tmp_path):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QGuiApplication
@@ -113,7 +114,8 @@ def test_strip_when_idle_then_only_what_makes_sense_is_there(faces: Faces) -> No
     """No speed, no Stop, no context without a model."""
     session, strip = faces.session, faces.window.strip
     session.model_name, session.quant, session.tok_s = "", "", 0.0
-    session.can_stop, session.context_capacity = False, 0
+    session.can_stop = False
+    faces.window.set_context(0, 0)
     session.changed.emit()
     assert strip.picker.text() == "Choose a model"
     parts = (strip.stop, strip.speed, strip.context, strip.quant)
@@ -170,23 +172,35 @@ def test_meters_without_gpu_then_the_card_says_emulated(faces: Faces) -> None:
     """Nobody is made to believe in a graphics card."""
     card = faces.window.rail.meters
     assert card.device.text() == "CPU · emulated VRAM"
+    assert card.vram_name.text() == "Emulated"
     assert card.vram_text.text() == "29.0 / 32.0 GiB"
     faces.session.reading = MeterReading(20 * GIB, 64 * GIB, "RTX 5090", 2 * GIB, 32 * GIB, 61)
     faces.session.status = None
     faces.session.meters_changed.emit()
     assert (card.device.text(), card.heat.text()) == ("RTX 5090", "61 °C")
     assert card.vram_text.text() == "2.0 / 32.0 GiB"
+    assert card.vram_name.text() == "VRAM"
+
+
+def test_meters_when_cpu_holds_no_model_then_ram_is_not_shown_as_vram(faces: Faces) -> None:
+    """Without a model the engine's device is the machine's RAM: nothing stands for VRAM."""
+    status = faces.session.status
+    assert status is not None
+    faces.session.status = msgspec.structs.replace(status, model=None)
+    faces.session.meters_changed.emit()
+    assert faces.window.rail.meters.vram_text.text() == "–"
 
 
 def test_job_then_the_badge_shows_its_share(faces: Faces) -> None:
     """A conversion can be followed from every page."""
-    faces.session.job_share = 0.43
+    faces.session.job_shares = {"models": 0.43}
     faces.session.models_changed.emit()
     item = faces.window.rail.items["models"]
     assert item.accessibleName() == "Models, 43 %"
-    faces.session.job_share = None
+    faces.session.job_shares = {"profiler": 0.2}
     faces.session.models_changed.emit()
     assert item.accessibleName() == "Models"
+    assert faces.window.rail.items["profiler"].accessibleName() == "Profiler, 20 %"
 
 
 def test_rail_then_it_folds_by_key_and_by_width(faces: Faces) -> None:

@@ -240,13 +240,41 @@ def test_zoom_then_fixed_sizes_and_gaps_follow(qtbot: QtBot) -> None:
     assert row.layout().contentsMargins().left() == 6
 
 
+def test_row_when_only_an_alignment_is_given_then_it_is_no_stretch(qtbot: QtBot) -> None:
+    """Alignment flags are ints: one taken for a stretch gave an icon most of the row."""
+    top = Qt.AlignmentFlag.AlignTop
+    icon, words, last = Icon("chat"), Label(tr("Close")), Icon("x")
+    row = hbox((icon, top), (words, 3), (last, 0, top), None)
+    assert [row.stretch(i) for i in range(4)] == [0, 3, 0, 1]
+    assert [row.itemAt(i).alignment() for i in (0, 2)] == [top, top]
+
+
+def test_toasts_when_the_same_is_said_again_then_once(qtbot: QtBot) -> None:
+    """A field that is turned ten times does not fill the corner."""
+    host = shown(qtbot, QWidget())
+    toasts = Toasts(host)
+    for _ in range(3):
+        toasts.show(tr("Saved automatically"))
+    assert len(toasts.shown) == 1
+
+
+def test_toasts_when_host_goes_while_events_come_then_nothing_is_missed(qtbot: QtBot) -> None:
+    """The filter outlives its own attributes at the end of the host."""
+    host = shown(qtbot, QWidget())
+    toasts = Toasts(host)
+    toasts.__dict__.clear()  # as the collector does it
+    host.move(10, 10)
+    host.hide()
+    settle()
+
+
 def test_toasts_then_at_most_two_and_each_can_be_closed(qtbot: QtBot) -> None:
     """The oldest makes room; the place follows the host."""
     host = shown(qtbot, QWidget())
     host.resize(600, 400)
     toasts = Toasts(host)
-    for _ in range(3):
-        toasts.show(tr("Saved automatically"))
+    for words in (tr("Saved automatically"), tr("Close"), tr("Stop")):
+        toasts.show(words)
     assert len(toasts.shown) == MAX_TOASTS
     host.resize(500, 300)
     settle()

@@ -10,10 +10,10 @@ from engine.moe.executor import MoeExecutor, MoeOptions
 from engine.moe.pool import ExpertPool, pool_bytes
 from engine.moe.router import Routing
 from engine.protocol.messages import MissPolicy
+from kernels.api import expert_kernel
 from kernels.device.base import DeviceLostError
 from kernels.device.registry import open_device
 from kernels.layouts import RecordLayout
-from kernels.reference.experts import expert_row
 from kernels.reference.routing import merge_routes
 from tests.support.experts import random_record
 
@@ -87,15 +87,16 @@ def route_to(*experts, tokens=1):
 
 
 def oracle(pool, layer, hidden, routing):
-    """Compute one layer straight from the pool, route by route."""
+    """Compute one layer straight from the pool, route by route, by the CPU's kernel."""
+    kernel = expert_kernel(pool.layout, torch.device("cpu"))
+
+    def row(token, expert):
+        kernel.load([pool.record(layer * EXPERTS + expert)])
+        return kernel.row(hidden[token])
+
     rows = torch.stack(
         [
-            torch.stack(
-                [
-                    expert_row(pool.layout, pool.record(layer * EXPERTS + expert), hidden[token])
-                    for expert in experts
-                ]
-            )
+            torch.stack([row(token, expert) for expert in experts])
             for token, experts in enumerate(routing.ids.tolist())
         ]
     )

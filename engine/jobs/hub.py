@@ -1,0 +1,234 @@
+"""A model hub over HTTP: what a repository holds, and the bytes of one file from an offset on.
+
+The only module of the engine that opens a connection. Standard library only, on purpose:
+`huggingface_hub` downloads take no cancel, trust sizes instead of hashes, know no read timeout and
+may switch to another transfer without a word; its metadata call reads environment and token files
+and tells the hub what is installed. What is needed of the hub's public API is one GET of JSON and
+ranged GETs. Called by `engine.jobs.download` and `engine.jobs.hub_file`.
+"""
+
+import http.client
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from email.message import Message
+from typing import IO, Any, cast
+
+import msgspec
+
+from engine.jobs.hub_errors import HubPlace, lost, refused
+from engine.protocol.errors import InvalidRequest, NetworkError
+
+ENDPOINT = "https://huggingface.co"
+DIRECT = "direct"
+TIMEOUT_S = 15.0
+_MAX_LISTING_BYTES = 32 * 1024 * 1024
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a repository: its name, bytes, and SHA-256 (large files) or git blob SHA-1."""
+
+    name: str
+    size: int
+    sha256: str = ""
+    blob_sha1: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HubRepo:
+    """A repository at one commit."""
+
+    repo: str
+    commit: str
+    files: tuple[HubFile, ...]
+
+
+class HubBody:
+    """The answer to a request for bytes; close it.
+
+    Attributes:
+        start: offset of the first byte, as the server says; 0 for a whole body.
+    """
+
+    def __init__(self, answer: http.client.HTTPResponse, start: int) -> None:
+        self.start = start
+        self._answer = answer
+
+    def read(self, most: int) -> bytes:
+        """Return what has arrived, at most `most` bytes; b"" at the end, however it came.
+
+        Raises: OSError, http.client.HTTPException.
+        """
+        return self._answer.read1(most)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._answer.close()
+
+
+class Hub:
+    """One hub, or a mirror of it.
+
+    Args:
+        endpoint: "https://host[/path]"; every request goes there (case D-13).
+        proxy: "http://[user:password@]host:port", "" = as the system says, "direct" = none.
+        token: sent to the endpoint only, never to where it redirects, never over plain HTTP to
+            another machine.
+
+    Raises (constructor): InvalidRequest for an address that is none.
+    """
+
+    def __init__(
+        self, endpoint: str = "", proxy: str = "", token: str = "", timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.endpoint = (endpoint or ENDPOINT).rstrip("/")
+        parts = _checked(self.endpoint, "hub")
+        if proxy and proxy != DIRECT:
+            proxy = proxy if "://" in proxy else f"http://{proxy}"
+            _checked(proxy, "proxy")
+        is_private = parts.scheme == "https" or parts.hostname in _LOOPBACK
+        self._token = token if is_private else ""
+        self._timeout_s = timeout_s
+        used = _proxies(proxy)
+        self._place = HubPlace(self.endpoint, used.get(parts.scheme, ""), bool(self._token))
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler(used), _Redirects(parts.netloc, self._token)
+        )
+
+    def repo(self, repo: str, revision: str = "") -> HubRepo:
+        """Return commit and files of a repository.
+
+        Raises: TokenNeeded, GatedModel, NotOnHub, NetworkError.
+        """
+        at = urllib.parse.quote(revision or "main", safe="")
+        url = f"{self.endpoint}/api/models/{_quoted(repo)}/revision/{at}?blobs=true"
+        answer = self._open(url, repo, {})
+        try:
+            raw = answer.read(_MAX_LISTING_BYTES)
+        except (OSError, http.client.HTTPException) as problem:
+            raise lost(problem, self._place) from problem
+        finally:
+            answer.close()
+        try:
+            listing = msgspec.json.decode(raw, type=_Listing)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            raise NetworkError(
+                f"{self.endpoint} did not answer as a model hub does.",
+                "Check the hub address in Settings; a login page of the network may be in between.",
+            ) from problem
+        return HubRepo(repo, listing.sha, tuple(_file(entry) for entry in listing.siblings))
+
+    def open(self, repo: HubRepo, file: HubFile, offset: int) -> HubBody:
+        """Ask for a file from an offset on; the answer may start elsewhere (case D-04).
+
+        Raises: as `repo`.
+        """
+        name = urllib.parse.quote(file.name)
+        url = f"{self.endpoint}/{_quoted(repo.repo)}/resolve/{repo.commit}/{name}"
+        ranged = {"Range": f"bytes={offset}-"} if offset else {}
+        answer = self._open(url, repo.repo, ranged)
+        return HubBody(answer, _start(answer) if answer.status == 206 else 0)
+
+    def lost(self, problem: Exception) -> NetworkError:
+        """Return the sentence for a connection that broke."""
+        return lost(problem, self._place)
+
+    def _open(self, url: str, repo: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        request = urllib.request.Request(
+            url, headers={"User-Agent": "freetoken-desktop", **headers}
+        )
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        try:
+            answer = self._opener.open(request, timeout=self._timeout_s)
+        except urllib.error.HTTPError as problem:
+            problem.close()
+            raise refused(problem.code, problem.headers, repo, self._place) from problem
+        except urllib.error.URLError as problem:
+            reason = problem.reason if isinstance(problem.reason, Exception) else problem
+            raise lost(reason, self._place) from problem
+        except (OSError, http.client.HTTPException) as problem:
+            raise lost(problem, self._place) from problem
+        return cast("http.client.HTTPResponse", answer)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects; the token goes along only while the host stays the same."""
+
+    def __init__(self, netloc: str, token: str) -> None:
+        self._netloc, self._token = netloc, token
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Message[str, str],
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Return the next request."""
+        new = super().redirect_request(req, fp, code, msg, cast("Any", headers), newurl)
+        if new is not None and self._token and urllib.parse.urlsplit(newurl).netloc == self._netloc:
+            new.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        return new
+
+
+class _Lfs(msgspec.Struct):
+    sha256: str = ""
+    size: int = 0
+
+
+class _Sibling(msgspec.Struct, rename="camel"):
+    rfilename: str
+    size: int | None = None
+    blob_id: str = ""
+    lfs: _Lfs | None = None
+
+
+class _Listing(msgspec.Struct):
+    sha: str
+    siblings: tuple[_Sibling, ...] = ()
+
+
+def _file(entry: _Sibling) -> HubFile:
+    if entry.lfs is not None and entry.lfs.sha256:
+        return HubFile(entry.rfilename, entry.lfs.size or entry.size or 0, entry.lfs.sha256)
+    return HubFile(entry.rfilename, entry.size or 0, blob_sha1=entry.blob_id)
+
+
+def _start(answer: http.client.HTTPResponse) -> int:
+    """Return the first offset of "bytes 5-9/10"; 0 if the header makes no sense."""
+    text = answer.headers.get("Content-Range", "").removeprefix("bytes").strip()
+    first = text.partition("-")[0]
+    return int(first) if first.isdecimal() else 0
+
+
+def _quoted(repo: str) -> str:
+    owner, _, name = repo.partition("/")
+    if not owner or not name or "/" in name or ".." in repo:
+        raise InvalidRequest(f"{repo!r} is no repository; it should read OWNER/NAME.")
+    return urllib.parse.quote(repo)
+
+
+def _checked(address: str, what: str) -> urllib.parse.SplitResult:
+    try:
+        parts = urllib.parse.urlsplit(address)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good:  # not repeated: it may hold a password
+        raise InvalidRequest(
+            f"The {what} address is none; it should begin with http:// or https://.",
+            "Correct it in Settings.",
+        )
+    return parts
+
+
+def _proxies(proxy: str) -> dict[str, str]:
+    if proxy == DIRECT:
+        return {}
+    return {"http": proxy, "https": proxy} if proxy else urllib.request.getproxies()

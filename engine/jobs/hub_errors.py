@@ -1,0 +1,120 @@
+"""What can go wrong between here and a hub, as one sentence for each kind (cases D-10, D-11).
+
+Never holds a token or a password. Called by `engine.jobs.hub`.
+"""
+
+import socket
+import ssl
+from dataclasses import dataclass
+from email.message import Message
+from urllib.parse import urlsplit
+
+from engine.protocol.errors import EngineError, GatedModel, NetworkError, NotOnHub, TokenNeeded
+
+_TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class HubPlace:
+    """Where requests go: the hub, the proxy before it ("" = none), and whether a token is sent."""
+
+    endpoint: str
+    proxy: str = ""
+    has_token: bool = False
+
+
+class RangeRefused(NetworkError):
+    """The server has no bytes from the wanted offset on (HTTP 416)."""
+
+
+def refused(status: int, headers: "Message[str, str]", repo: str, place: HubPlace) -> EngineError:
+    """Return the error for an HTTP status of 400 and above."""
+    page = f"{place.endpoint}/{repo}"
+    if status == 407:
+        return _proxy_login(place)
+    if status == 401:
+        return _no_entry(repo, page, headers.get("X-Error-Code", ""), place)
+    if status == 403:
+        return GatedModel(
+            f"Access to {repo} must be granted first: its licence is accepted on its page.",
+            f"Open {page}, accept, then try again.",
+        )
+    if status in (404, 410):
+        return NotOnHub(
+            f"{place.endpoint} has no {repo} with this file and revision.",
+            "Check the name; it may have been renamed or taken away.",
+        )
+    if status == 416:
+        return RangeRefused(f"{place.endpoint} has fewer bytes than it lists.", "", True)
+    if status in _TRANSIENT:
+        wait = headers.get("Retry-After", "")
+        busy = NetworkError(
+            f"{place.endpoint} is busy or out of order (HTTP {status}).",
+            "Try again later; what was fetched is kept.",
+            may_retry=True,
+            wait_s=float(wait) if wait.isdecimal() else 0.0,
+        )
+        busy.is_busy = True
+        return busy
+    return NetworkError(
+        f"{place.endpoint} refused the request (HTTP {status}).",
+        "Check hub and proxy in Settings.",
+    )
+
+
+def lost(problem: Exception, place: HubPlace) -> NetworkError:
+    """Return the error for a connection that was not made, or broke."""
+    if "407" in str(problem):
+        return _proxy_login(place)
+    hint = "Check the network connection; what was fetched is kept."
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return NetworkError(
+            f"The certificate of {_host(place.endpoint)} is not trusted: {problem.verify_message}.",
+            "The clock may be wrong, or a program on this network reads along.",
+        )
+    who = _host(place.endpoint)
+    if place.proxy:
+        who, hint = f"the proxy {_shown(place.proxy)}", "Check the proxy in Settings."
+    if isinstance(problem, socket.gaierror):
+        return NetworkError(f"No address is known for {who}: no network, or a typing error.", hint)
+    if isinstance(problem, ConnectionRefusedError):
+        return NetworkError(f"Nothing answers at {who}: the connection was refused.", hint, True)
+    if isinstance(problem, TimeoutError):
+        return NetworkError(f"No answer from {who} in time.", hint, True)
+    if isinstance(problem, OSError) and "Tunnel" in str(problem):
+        return NetworkError(f"The connection through {who} failed: {problem}.", hint)
+    return NetworkError(f"The connection to {who} was lost.", hint, True)
+
+
+def _no_entry(repo: str, page: str, code: str, place: HubPlace) -> TokenNeeded:
+    if place.has_token:
+        return TokenNeeded(
+            f"The hub does not accept the access token for {repo}.",
+            "It may have expired, or may not read this model; enter another one.",
+        )
+    if code == "GatedRepo":
+        return TokenNeeded(
+            f"{repo} is only given to people who are signed in: an access token is needed.",
+            f"Accept its licence at {page}, then enter a token.",
+        )
+    return TokenNeeded(
+        f"{repo} does not exist, or is private and needs an access token.",
+        "Check the name, or enter a token.",
+    )
+
+
+def _proxy_login(place: HubPlace) -> NetworkError:
+    return NetworkError(
+        f"The proxy {_shown(place.proxy)} wants a login, or does not accept it.",
+        "Write it as http://user:password@host:port in Settings.",
+    )
+
+
+def _host(address: str) -> str:
+    return urlsplit(address).hostname or address
+
+
+def _shown(address: str) -> str:
+    """Return an address without user and password."""
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

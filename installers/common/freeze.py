@@ -1,0 +1,216 @@
+"""What belongs into a frozen build, as plain functions over names; `build.spec` applies them.
+
+Standard library only and no import of the product, so that tests and both platforms can ask without
+PyInstaller. An entry of PyInstaller's tables is (name in the bundle, source file, kind).
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+Entry = tuple[str, str, str]
+
+NAME = "FreeToken Desktop"
+WINDOW, ENGINE = "freetoken", "freetoken-engine"
+
+# Where the engine's libraries live; the window never sees them, the shell bundle has none.
+ENGINE_ONLY = ("torch", "triton", "tokenizers", "safetensors", "xxhash", "jinja2")
+# In an environment for development, imported by something of somebody behind an `if`.
+NEVER = (
+    "tkinter", "IPython", "matplotlib", "pandas", "scipy", "PIL", "transformers",
+    "huggingface_hub", "tensorboard", "pytest", "_pytest", "hypothesis", "mypy", "setuptools",
+    "pkg_resources", "pip", "py", "backports", "importlib_metadata", "PyInstaller", "nanobind", "cmake", "ninja", "pydantic", "rich",
+    "PySide6.QtQml", "PySide6.QtQuick", "PySide6.QtOpenGL", "PySide6.QtOpenGLWidgets",
+    "PySide6.QtTest", "PySide6.QtDBus", "readline",
+)  # fmt: skip
+# Compiler and export: torch imports them when asked to compile a graph, which we never do.
+TORCH_UNUSED = (
+    "torch._inductor", "torch.onnx", "torch.utils.tensorboard", "torch.utils.benchmark",
+    "torch.utils.bottleneck", "torch.testing._internal", "torch.distributed.elastic",
+    "torch.distributed._shard", "torch.distributed.pipelining", "torch.distributed.benchmarks",
+)  # fmt: skip
+
+# Qt: what is kept of each kind of plugin; a kind that is missing here is left out as a whole.
+PLUGINS = {
+    "platforms": {"qxcb", "qwayland", "qwayland-generic", "qoffscreen", "qwindows"},
+    "imageformats": {"qsvg", "qjpeg", "qwebp", "qico"},  # PNG is built in
+    "iconengines": {"qsvgicon"},
+    "platforminputcontexts": {
+        "composeplatforminputcontextplugin", "ibusplatforminputcontextplugin",
+    },
+    "platformthemes": {"qxdgdesktopportal"},  # file dialogs of the desktop, without GTK inside
+    "wayland-shell-integration": {"xdg-shell"},
+    "wayland-decoration-client": {"adwaita", "bradient"},
+    "styles": {"qmodernwindowsstyle", "qwindowsvistastyle"},
+}  # fmt: skip
+QT_UNUSED = (
+    "Qt6Quick", "Qt6Qml", "Qt6Pdf", "Qt6VirtualKeyboard", "Qt6OpenGL", "Qt6Test", "Qt6EglF",
+    "opengl32sw", "d3dcompiler",
+)  # fmt: skip
+TRANSLATIONS = ("qtbase_zh_CN.qm",)
+
+# Linux: of the build machine's own libraries only these come along. Anything else, above all what
+# a graphics driver loads too (libstdc++, libz, libexpat, libwayland, libX11), is the user's (P-01)
+# and declared by the packages. So the result does not depend on what the build machine happens to have.
+SYSTEM_KEPT = (
+    "libpython3", "libssl", "libcrypto", "libffi", "libsqlite3", "libbz2", "liblzma", "libuuid",
+)  # fmt: skip
+SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
+# Built with symbols that nobody reads. The others are stripped already, or damaged by it: numpy's
+# BLAS does not load any more afterwards.
+STRIPPED = (
+    re.compile(r"(^|/)libpython3[^/]*$"),
+    re.compile(r"(^|/)torch/lib/lib(torch|c10)[^/]*$"),
+    re.compile(r"(^|/)(tokenizers|xxhash|lib-dynload)/[^/]*\.so$"),
+)
+TORCH_LEFT_OUT = re.compile(
+    r"(^|/)torch/(test|include|share|_inductor|onnx|testing/_internal)/"
+    r"|(^|/)torch/bin/(?!torch_shm_manager)"  # asked for at import
+    r"|(^|/)torch/lib/(lib(aoti_custom_ops|backend_with_compiler|jitbackend_test|torchbind_test))"
+    r"|\.(a|lib|h|hpp|cuh|pyi|ptl|cmake)$"
+)
+
+
+def version(root: Path) -> str:
+    """Return the product's version; pyproject.toml is where it is kept."""
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    found: str = tomllib.loads(text)["project"]["version"]
+    return found
+
+
+def modules_of(root: Path, *packages: str) -> list[str]:
+    """Return every module below the packages, extension modules included.
+
+    Registries name modules by text; a freezer cannot see them. So all of ours come along.
+    """
+    names = set()
+    for package in packages:
+        for path in (root / package).rglob("*"):
+            if path.suffix not in (".py", ".so", ".pyd") or "__pycache__" in path.parts:
+                continue
+            parts = list(path.relative_to(root).with_suffix("").parts)
+            parts[-1] = parts[-1].partition(".")[0]  # _native.cpython-311-x86_64-linux-gnu
+            names.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return sorted(names - {f"{package}.__main__" for package in packages})
+
+
+def resource_files(root: Path) -> list[tuple[str, str]]:
+    """Return (file, folder in the bundle) of all resources that ship.
+
+    Of models only checkpoints: the recipe that made the built-in one is for engineers.
+    """
+    found = []
+    for path in sorted((root / "resources").rglob("*")):
+        place = path.relative_to(root)
+        if not path.is_file() or path.suffix in (".py", ".pyc"):
+            continue
+        is_model = place.parts[1] == "models"
+        if is_model and not (root.joinpath(*place.parts[:3]) / "config.json").exists():
+            continue
+        found.append((str(path), place.parent.as_posix()))
+    found.append((str(root / "LICENSE"), "resources/licences"))
+    found.append((str(root / "NOTICE"), "resources/licences"))
+    return found
+
+
+def is_wanted(entry: Entry) -> bool:
+    """Whether a collected file ships: Qt plugin, translation or library, system library, torch."""
+    name, source = entry[0].replace("\\", "/"), entry[1].replace("\\", "/")
+    base = name.rpartition("/")[2]
+    if TORCH_LEFT_OUT.search(name) or name.endswith(".dist-info/RECORD"):
+        return False
+    if "PySide6" in name or base.removeprefix("lib").startswith("Qt6"):
+        return _is_wanted_of_qt(name, base)
+    if source.startswith(SYSTEM_FOLDERS) and "-packages/" not in source:
+        return base.startswith(SYSTEM_KEPT) or "/lib-dynload/" in source
+    return True
+
+
+def _is_wanted_of_qt(name: str, base: str) -> bool:
+    if "/translations/" in name:
+        return base in TRANSLATIONS
+    if "/plugins/" in name:
+        kind, _, file = name.partition("/plugins/")[2].partition("/")
+        return file.removeprefix("lib").partition(".")[0] in PLUGINS.get(kind, ())
+    return not any(word in base for word in QT_UNUSED)
+
+
+def without_orphans(entries: Iterable[Entry]) -> list[Entry]:
+    """Drop links whose target was dropped: PyInstaller lists both."""
+    kept = list(entries)
+    names = {entry[0] for entry in kept}
+    return [
+        entry
+        for entry in kept
+        if entry[2] != "SYMLINK" or (Path(entry[0]).parent / entry[1]).as_posix() in names
+    ]
+
+
+def stripped(entries: Iterable[Entry], folder: Path) -> list[Entry]:
+    """Return the entries with symbol tables removed where that is worth it and safe (Linux)."""
+    made = []
+    for name, source, kind in entries:
+        if kind in ("BINARY", "EXTENSION") and any(rule.search(name) for rule in STRIPPED):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["strip", "-o", str(target), source], check=True)
+            source = str(target)
+        made.append((name, source, kind))
+    return made
+
+
+def stamp(root: Path, folder: Path, bundle: str, libraries: dict[str, str]) -> Path:
+    """Write build.json: what this build is. No date, so that a build can be repeated."""
+    facts = {
+        "version": version(root),
+        "commit": commit(root),
+        "bundle": bundle,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "libraries": libraries,
+    }
+    path = folder / "build.json"
+    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def commit(root: Path) -> str:
+    """Return the commit of the checkout, "" outside of one."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def version_info(root: Path, program: str, title: str) -> str:
+    """Return the VERSIONINFO of a Windows program, in the form that PyInstaller reads."""
+    text = version(root)
+    numbers = [int(part) for part in re.findall(r"\d+", text)[:4]]
+    four = tuple(numbers + [0] * (4 - len(numbers)))
+    strings = {
+        "CompanyName": "The FreeToken Desktop authors",
+        "FileDescription": title,
+        "FileVersion": text,
+        "InternalName": program,
+        "LegalCopyright": "Apache License 2.0",
+        "OriginalFilename": f"{program}.exe",
+        "ProductName": NAME,
+        "ProductVersion": text,
+    }
+    table = ",\n".join(f"      StringStruct({key!r}, {value!r})" for key, value in strings.items())
+    return (
+        "VSVersionInfo(\n"
+        f"  ffi=FixedFileInfo(filevers={four}, prodvers={four}, mask=0x3F, flags=0x0, OS=0x40004,\n"
+        "    fileType=0x1, subtype=0x0, date=(0, 0)),\n"
+        f"  kids=[StringFileInfo([StringTable('040904B0', [\n{table}])]),\n"
+        "    VarFileInfo([VarStruct('Translation', [1033, 1200])])])\n"
+    )

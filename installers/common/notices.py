@@ -1,0 +1,71 @@
+"""Licence texts of everything that a build contains, found by what was collected.
+
+A build without the texts of one of its parts is not made: `collect` raises. Texts of what is no
+Python package (Qt, Python itself, system libraries) lie in `resources/licences`.
+"""
+
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution, packages_distributions
+from pathlib import Path
+
+OURS = ("app", "engine", "kernels")
+WORDS = ("licen", "copying", "notice", "authors")
+# Wheels without a text of their own: where it lies instead.
+ELSEWHERE = {
+    "PySide6_Essentials": "resources/licences/Qt.md",
+    "shiboken6": "resources/licences/Qt.md",
+    "tokenizers": "LICENSE",
+    "nvidia-ml-py": "resources/licences/nvidia-ml-py.txt",
+}
+
+
+class MissingNotice(Exception):
+    """A bundled package has no licence text."""
+
+
+def distributions_of(entries: Iterable[tuple[str, str, str]]) -> set[str]:
+    """Return the names of the packages that collected modules and libraries come from."""
+    known = packages_distributions()
+    found: set[str] = set()
+    for name, source, _ in entries:
+        parts = Path(source).parts
+        if "site-packages" not in parts:
+            continue
+        top = parts[len(parts) - parts[::-1].index("site-packages")]
+        top = top.removesuffix(".libs").partition(".")[0]
+        owners = known.get(top, [])
+        if top not in OURS and not owners and "." not in name:
+            raise MissingNotice(f"{source} belongs to no installed package.")
+        found.update(owners)
+    return found
+
+
+def texts_of(package: Distribution) -> list[Path]:
+    """Return the licence files that a package was installed with."""
+    return [
+        Path(str(package.locate_file(file)))
+        for file in package.files or []
+        if ".dist-info" in file.parts[0]
+        and any(word in part.lower() for part in file.parts[1:] for word in WORDS)
+    ]
+
+
+def collect(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    """Return (name below the notices folder, file) for all packages of a build.
+
+    Raises: MissingNotice naming the package that has none.
+    """
+    papers: list[tuple[str, str]] = []
+    for name in sorted(distributions_of(entries)):
+        package = distribution(name)
+        texts = texts_of(package)
+        if not texts and name not in ELSEWHERE:
+            raise MissingNotice(
+                f"{name} ships without a licence text: put one into resources/licences and name it "
+                "in installers/common/notices.py."
+            )
+        for text in texts:
+            place = text.relative_to(Path(str(package.locate_file(""))))
+            inner = "/".join(place.parts[1:]).removeprefix("licenses/")
+            papers.append((f"{name}/{inner}", str(text)))
+    return papers

@@ -1,0 +1,71 @@
+"""Turn the sampler's streams into documents: cut, decode, filter, drop the least likely ones."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from recipe import filters, prompts
+from recipe.streams import cut
+
+DROP_SHARE = 0.15  # of each family, by the teacher's own mean log-probability
+
+
+def collect(
+    rings: Path, prompt_file: Path, tokenizer_file: Path, target: Path, workers: int,
+    log: Callable[[str], None],
+) -> int:  # fmt: skip
+    """Write the kept replies as lines [family, prompt, reply, score]; return their number."""
+    num_rows = np.load(next(iter(rings.glob("tokens-*.npy"))), mmap_mode="r").shape[1]
+    borders = np.linspace(0, num_rows, workers * 2 + 1).astype(int).tolist()
+    spans = [slice(a, b) for a, b in zip(borders, borders[1:], strict=False) if a < b]
+    work = partial(_part, rings, prompt_file, tokenizer_file)
+    rows: list[tuple[str, str, str, float]] = []
+    reasons: Counter[str] = Counter()
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for part, counted in pool.map(work, spans):
+            rows += part
+            reasons += counted
+    scores: dict[str, list[float]] = {}
+    for family, _, _, score in rows:
+        scores.setdefault(family, []).append(score)
+    least = filters.keep_best(scores, DROP_SHARE)
+    seen: set[tuple[str, str]] = set()
+    kept: Counter[str] = Counter()
+    with target.open("w", encoding="utf-8") as file:
+        for family, text, reply, score in rows:
+            if score >= least[family] and (text, reply) not in seen:
+                seen.add((text, reply))
+                kept[family] += 1
+                file.write(json.dumps([family, text, reply, round(score, 3)]) + "\n")
+    total = sum(reasons.values()) + len(rows)
+    shares = ", ".join(f"{why} {count / total:.1%}" for why, count in reasons.most_common())
+    log(f"collected {total} replies; dropped: {shares}; kept {sum(kept.values())}: {dict(kept)}")
+    return sum(kept.values())
+
+
+def _part(
+    rings: Path, prompt_file: Path, tokenizer_file: Path, columns: slice
+) -> tuple[list[tuple[str, str, str, float]], Counter[str]]:
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    known = prompts.load(prompt_file)
+    rows: list[tuple[str, str, str, float]] = []
+    reasons: Counter[str] = Counter()
+    drawn = cut(rings, columns)
+    for start in range(0, len(drawn), 4096):
+        some = drawn[start : start + 4096]
+        replies = tokenizer.decode_batch([d.tokens for d in some])
+        for one, raw in zip(some, replies, strict=True):
+            prompt, reply = known[one.prompt], raw.strip()
+            why = filters.reject(prompt, reply, one.finished)
+            if why:
+                reasons[why] += 1
+            else:
+                rows.append((prompt.family, prompt.text, reply, one.score))
+    return rows, reasons

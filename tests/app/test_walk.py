@@ -1,0 +1,179 @@
+"""A walk over every page of the real window, as a person would see it in each look.
+
+The app is whole (composition root, view models, pages), the engine is the fake one with a reply
+written, so that cards, charts and lists hold something.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import (
+    QCoreApplication,
+    QEvent,
+    QEventLoop,
+    QPoint,
+    QRect,
+    QTimer,
+    SignalInstance,
+)
+from PySide6.QtGui import QColor, QImage, QPainter, QPalette, QRegion
+from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QWidget
+
+from app.main import Desktop
+from app.services.log_ring import LogRing
+from app.services.settings import Environment
+from app.theme import color, theme
+from app.views.shortcuts import PAGES
+from app.widgets.labels import Elide
+from app.widgets.look import use
+from engine.protocol.places import data_root
+from tests.app.theme.colour_math import contrast
+from tests.app.walk import clipped, controls, described, settle, spoken_name, unreachable
+from tests.support.app_engine import FAKE_ENGINE
+
+LOOKS = (
+    ("dark", 1.0, "en"),
+    ("light", 1.0, "zh_CN"),
+    ("dark", 1.0, "pseudo"),
+    ("light", 1.6, "en"),
+)
+SIZES = ((1180, 760), (900, 600))
+LEAST = 4.5  # contrast of text
+
+
+def wait(signal: SignalInstance, limit_ms: int = 15_000) -> None:
+    """Run the event loop until a signal comes."""
+    loop = QEventLoop()
+    signal.connect(loop.quit)
+    QTimer.singleShot(limit_ms, loop, lambda: loop.exit(1))
+    assert loop.exec() == 0, "the signal did not come"
+
+
+@pytest.fixture(scope="module")
+def desktop(qapp: QApplication, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
+    """The app with a model loaded and a reply written; one for all looks."""
+    home: Path = tmp_path_factory.mktemp("walk")
+    os.environ["FAKE_ENGINE_ARGS"] = "--tokens 40 --stats 0.05 --rate 400"
+    environment = Environment(data_root(str(home)), str(FAKE_ENGINE), True, needs_x11=False)
+    made = Desktop(environment, LogRing())
+    made.services.settings.set(reduced_motion=True)
+    client = made.services.client
+    made.show()
+    wait(client.loaded)
+    made.vm.chat.send("How does a cache decide what to keep?")
+    wait(client.finished)
+    wait(client.stats)
+    yield made
+    del os.environ["FAKE_ENGINE_ARGS"]
+    QTimer.singleShot(0, made.quit)
+    wait(made.finished)
+    made.window.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    use("dark", 1.0, "en", reduced_motion=True)
+
+
+def show(desktop: Desktop, look: tuple[str, float, str], size: tuple[int, int], page: str) -> None:
+    """Bring a page to the front in a look and size; a small screen may go below the least size."""
+    tone, zoom, language = look
+    desktop.services.settings.set(theme=tone, zoom=zoom, language=language)
+    window = desktop.window
+    window.setMinimumSize(0, 0)
+    window.resize(*size)
+    window.show_page(page)
+    settle()
+
+
+def picture(window: QWidget, ratio: int) -> QImage:
+    """Draw the window with `ratio` device px per px, as on a screen at 100 or 200 %."""
+    image = QImage(window.size() * ratio, QImage.Format.Format_RGB32)
+    image.setDevicePixelRatio(ratio)
+    image.fill(color("canvas"))
+    p = QPainter(image)
+    flags = QWidget.RenderFlag.DrawChildren | QWidget.RenderFlag.DrawWindowBackground
+    window.render(p, QPoint(), QRegion(), flags)
+    p.end()
+    return image
+
+
+def pale(window: QWidget, image: QImage) -> list[str]:
+    """Return labels whose ink is too close to what is drawn behind them."""
+    faults = []
+    ratio = round(image.devicePixelRatio())
+    for label in window.findChildren(QLabel):
+        if not label.isVisible() or not label.text() or not in_view(label, window):
+            continue
+        corner = label.mapTo(window, QPoint(0, label.height() - 1))
+        ground = image.pixelColor(corner * ratio)
+        ink = label.palette().color(QPalette.ColorRole.WindowText)
+        if isinstance(label, Elide):
+            ink = color(label._role)
+        if contrast(ink.name(), ground.name()) < LEAST:
+            faults.append(f"{ink.name()} on {ground.name()}: {described(label)}")
+    return faults
+
+
+def in_view(widget: QWidget, window: QWidget) -> bool:
+    """Whether the whole widget is on screen, not scrolled away."""
+    rect = QRect(widget.mapTo(window, QPoint(0, 0)), widget.size())
+    parent = widget.parentWidget()
+    while parent is not None:
+        if isinstance(parent, QScrollArea):
+            seen = QRect(parent.mapTo(window, QPoint(0, 0)), parent.viewport().size())
+            return seen.contains(rect)
+        parent = parent.parentWidget()
+    return window.rect().contains(rect)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_pages_in_any_look_then_named_readable_and_whole(
+    desktop: Desktop, look: tuple[str, float, str], size: tuple[int, int]
+) -> None:
+    """Names, contrast, nothing cut, nothing outside (cases G-15, G-17, G-22)."""
+    if look[1] > 1:  # the rail of icons is as high as this
+        size = (size[0], max(size[1], 640))
+    for page, _ in PAGES:
+        show(desktop, look, size, page)
+        window = desktop.window
+        assert window.size().toTuple() == size, page
+        assert [described(w) for w in controls(window) if not spoken_name(w)] == [], page
+        assert clipped(window) == [], page
+        assert pale(window, picture(window, 1)) == [], page
+    assert theme().zoom == look[1]
+
+
+def test_pages_at_two_device_pixels_then_the_same_in_sharper(desktop: Desktop) -> None:
+    """At 200 % of the system the layout is the same; grounds lie where they lay."""
+    for page, _ in PAGES:
+        show(desktop, LOOKS[0], SIZES[0], page)
+        one, two = picture(desktop.window, 1), picture(desktop.window, 2)
+        assert two.size() == one.size() * 2
+        assert pale(desktop.window, two) == [], page
+        half = two.scaled(one.size())
+        probes = [(x, y) for x in range(8, one.width(), 97) for y in range(8, one.height(), 53)]
+        differ = [at for at in probes if far(one.pixelColor(*at), half.pixelColor(*at))]
+        assert len(differ) < 0.1 * len(probes), page
+
+
+def far(a: QColor, b: QColor) -> bool:
+    """Whether two colours are clearly different."""
+    return max(abs(a.red() - b.red()), abs(a.green() - b.green()), abs(a.blue() - b.blue())) > 60
+
+
+def test_window_then_every_control_is_reached_by_tab(desktop: Desktop) -> None:
+    """One chain of focus over rail, strip and all pages."""
+    show(desktop, LOOKS[0], SIZES[0], "chat")
+    assert unreachable(desktop.window) == []
+
+
+@pytest.mark.parametrize("tone", ["dark", "light"])
+def test_cpu_only_then_no_word_makes_believe_in_a_gpu(desktop: Desktop, tone: str) -> None:
+    """Wherever VRAM is named on a machine without a GPU, it is said to be emulated."""
+    for page, _ in PAGES:
+        show(desktop, (tone, 1.0, "en"), SIZES[0], page)
+        texts = [w.text() for w in desktop.window.findChildren(QLabel) if w.isVisible()]
+        assert [t for t in texts if "PCIe" in t and "not a transfer" not in t] == [], page
+        named = [t for t in texts if "VRAM" in t and "mulated" not in t]
+        assert named in ([], ["VRAM split"]), page  # its neighbour says "emulated VRAM"

@@ -154,13 +154,20 @@ VERBS = {
 
 
 def install(options: argparse.Namespace, group: str) -> int:
-    """Bring `.venv` up to what pyproject.toml asks for `group`; nothing if it is already."""
+    """Bring `.venv` and the C++ kernels up to what `group` needs; nothing if they are already."""
     import tomllib  # Python 3.10 has none: there, main() names the version that is needed
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = list(project["dependencies"])
-    if group != "run":
-        wanted += project["optional-dependencies"][group]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(extras[group] if group != "run" else ())]
+    if code := install_packages(options, group, wanted):
+        return code
+    build_native([name for name in extras["dev"] if name.startswith(("nanobind", "cmake"))])
+    return 0
+
+
+def install_packages(options: argparse.Namespace, group: str, wanted: list[str]) -> int:
+    """Bring `.venv` up to `wanted`."""
     stamp = VENV / f"stamp-{group}"
     facts = "\n".join([*wanted, TORCH, sys.version, str(options.cpu), str(options.cuda)])
     state = hashlib.sha256(facts.encode()).hexdigest()
@@ -174,21 +181,31 @@ def install(options: argparse.Namespace, group: str) -> int:
     others = [name for name in wanted if not name.startswith("torch")]
     if code := pip(*others):
         return fail("Installing failed; the lines above say why. Run the same command again.")
-    if group == "dev":
-        build_native()
     stamp.write_text(state)
     return 0
 
 
-def build_native() -> None:
-    """Build the C++ kernels in place if there is a compiler; say so if not."""
-    if not (shutil.which("c++") or shutil.which("cl")):
-        print("No C++ compiler: the reference kernels serve.", flush=True)
+def build_native(tools: list[str]) -> None:
+    """Build the C++ kernels in place where there is a compiler; once for each state of sources."""
+    compiler = shutil.which("c++") or shutil.which("cl") or ""
+    sources = [ROOT / "CMakeLists.txt", *sorted((ROOT / "kernels" / "csrc").iterdir())]
+    facts = [path.read_bytes() for path in sources]
+    facts += [sys.version.encode(), compiler.encode(), str(ROOT).encode()]
+    state = hashlib.sha256(b"\0".join(facts)).hexdigest()
+    stamp = VENV / "stamp-native"
+    if stamp.exists() and stamp.read_text() == state:
         return
-    place = str(VENV / "build")
-    configure = ("-m", "cmake", "-S", ".", "-B", place, f"-DPython_EXECUTABLE={PYTHON}")
-    if python(*configure, "--log-level=WARNING") or python("-m", "cmake", "--build", place):
-        print("The C++ kernels could not be built: the reference kernels serve.", flush=True)
+    slower = "the reference kernels serve, which are slower."
+    if not compiler:
+        print(f"No C++ compiler: {slower}", flush=True)
+    else:
+        print("Building the C++ kernels, about a minute ...", flush=True)
+        place = str(VENV / "build")
+        configure = ("-m", "cmake", "-S", ".", "-B", place, f"-DPython_EXECUTABLE={PYTHON}")
+        build = ("-m", "cmake", "--build", place, "--config", "Release", "--parallel")
+        if pip(*tools) or python(*configure, "--log-level=WARNING") or python(*build):
+            print(f"The C++ kernels could not be built: {slower}", flush=True)
+    stamp.write_text(state)
 
 
 def make_venv() -> int:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication
 
 from app.services.diagnostics import Diagnostics
@@ -15,6 +16,7 @@ from app.services.log_ring import LogRing
 from app.services.settings import Environment, read_environment
 from app.services.single_instance import SingleInstance
 from app.services.tidy import Collector
+from engine.protocol.places import resources_dir
 
 PAGES = ("chat", "models", "performance", "profiler", "server", "logs", "settings")
 NO_DISPLAY = 78
@@ -40,6 +42,7 @@ def make_application(offscreen: bool) -> QApplication:
     app = QApplication(["freetoken-desktop", *platform])
     app.setApplicationName("FreeToken Desktop")
     app.setDesktopFileName("freetoken-desktop")
+    app.setWindowIcon(QIcon(str(resources_dir() / "icons" / "app" / "freetoken.svg")))
     app.setQuitOnLastWindowClosed(False)
     return app
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
+from app.services.catalog import read_catalog
 from app.services.chat_store import ChatStore
 from app.services.closing import Closing
+from app.services.downloads import Downloads
 from app.services.engine_client import EngineClient
 from app.services.engine_process import EngineProcess
 from app.services.engine_program import EngineProgram, find_program
@@ -19,9 +21,13 @@ from app.services.gpu_meter import GpuMeter
 from app.services.job_runner import JobRunner
 from app.services.log_ring import ChildLog, LogRing
 from app.services.model_library import ModelLibrary
+from app.services.presence import PresenceWatch
+from app.services.secrets import SecretStore
 from app.services.settings import Environment, Settings, SettingsStore, chosen_folder
 from app.services.tray import Tray
 from app.viewmodels.chat import ChatViewModel, Coming
+from app.viewmodels.discover import DiscoverViewModel
+from app.viewmodels.flows import FlowsViewModel
 from app.viewmodels.logs import LogsViewModel
 from app.viewmodels.models import ModelsViewModel
 from app.viewmodels.performance import PerformanceViewModel
@@ -29,6 +35,7 @@ from app.viewmodels.profiler import ProfilerViewModel
 from app.viewmodels.server import ServerViewModel
 from app.viewmodels.session import SessionViewModel
 from app.viewmodels.settings import SettingsViewModel
+from app.viewmodels.yielding import YieldingViewModel
 from app.views.chat import ChatView
 from app.views.logs import LogsView
 from app.views.main_window import MainWindow
@@ -58,6 +65,7 @@ class Services:
     jobs: JobRunner
     library: ModelLibrary
     meter: GpuMeter
+    presence: PresenceWatch
     chats: ChatStore
 
 
@@ -68,7 +76,9 @@ class ViewModels:
     session: SessionViewModel
     chat: ChatViewModel
     models: ModelsViewModel
+    discover: DiscoverViewModel
     performance: PerformanceViewModel
+    yielding: YieldingViewModel
     profiler: ProfilerViewModel
     server: ServerViewModel
     logs: LogsViewModel
@@ -100,6 +110,7 @@ def make_services(environment: Environment, ring: LogRing) -> Services:
             root.models, resources_dir() / "models", chosen_folder(settings.value)
         ),
         meter=GpuMeter(),
+        presence=PresenceWatch(),
         chats=ChatStore(root.chats),
     )
 
@@ -108,11 +119,14 @@ def make_view_models(s: Services) -> ViewModels:
     """Build the view models on the services."""
     root = s.environment.root
     session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter)
+    flows = FlowsViewModel(s.jobs, s.library, s.settings, SecretStore(), Downloads())
     return ViewModels(
         session=session,
         chat=ChatViewModel(s.chats, s.client, s.settings),
         models=ModelsViewModel(s.library, s.jobs, s.client, session, s.meter),
+        discover=DiscoverViewModel(read_catalog(), s.library, flows, root.profiles, s.meter),
         performance=PerformanceViewModel(s.client, root.profiles),
+        yielding=YieldingViewModel(s.client, s.settings, s.presence),
         profiler=ProfilerViewModel(s.jobs, s.client, root.profiles),
         server=ServerViewModel(),
         logs=LogsViewModel(s.ring, root.logs),
@@ -141,8 +155,8 @@ def make_pages(vm: ViewModels) -> Pages:
     """Build the pages on the view models."""
     return Pages(
         chat=ChatView(vm.chat),
-        models=ModelsView(vm.models),
-        performance=PerformanceView(vm.performance),
+        models=ModelsView(vm.models, vm.discover),
+        performance=PerformanceView(vm.performance, vm.yielding),
         profiler=ProfilerView(vm.profiler),
         server=ServerView(vm.server),
         logs=LogsView(vm.logs),
@@ -176,7 +190,13 @@ class Desktop(QObject):
             s.client,
             s.jobs,
             first=(vm.session.close, vm.chat.close, s.library.close),
-            last=(s.meter.stop, s.chats.close, self.tray.close, *(f.close for f in s.files)),
+            last=(
+                s.meter.stop,
+                s.presence.stop,
+                s.chats.close,
+                self.tray.close,
+                *(f.close for f in s.files),
+            ),
         )
         self.closing.finished.connect(self.finished)
         self._wire_settings()
@@ -212,6 +232,7 @@ class Desktop(QObject):
             return  # quit before the first picture
         _log.info("window shown")
         self.services.meter.start()
+        self.services.presence.start()
         self.vm.session.start()
         for sentence in self.services.settings.notices:
             self.window.toast(sentence, "warn")
@@ -236,6 +257,16 @@ class Desktop(QObject):
         self.tray.quit_wanted.connect(self.quit)
         self.vm.session.changed.connect(self._show_state)
         self.vm.session.changed.connect(self._show_coming)
+        self._wire_yielding()
+
+    def _wire_yielding(self) -> None:
+        yielding, window = self.vm.yielding, self.window
+        self.services.presence.seen.connect(self.vm.performance.take_presence)
+        yielding.changed.connect(self._show_yielded)
+        yielding.happened.connect(self.vm.performance.history.mark)
+        yielding.said.connect(self._say)
+        window.yield_wanted.connect(yielding.toggle)
+        self.tray.yield_wanted.connect(yielding.toggle)
 
     def _wire_pages(self) -> None:
         vm, window = self.vm, self.window
@@ -247,7 +278,9 @@ class Desktop(QObject):
         vm.chat.context.changed.connect(self._show_fill)
         vm.chat.engine_changed.connect(self._show_fill)
         vm.models.freed.connect(self._say_freed)
+        vm.discover.flows.settings_wanted.connect(self._show_hub_settings)
         self.pages.performance.models_wanted.connect(self._show_models)
+        self.pages.performance.settings_wanted.connect(self._show_settings)
 
     def _look(self, settings: Settings) -> None:
         use(settings.theme, settings.zoom, settings.language, settings.reduced_motion)
@@ -273,7 +306,16 @@ class Desktop(QObject):
             self.tray.say(tr("FreeToken Desktop goes on in the tray, with its model loaded."))
 
     def _show_state(self) -> None:
-        self.tray.set_state(self.vm.session.sentence)
+        now, sentence = self.vm.yielding.now, self.vm.session.sentence
+        if now.is_yielded:
+            sentence = tr("{engine} · {memory}", engine=sentence, memory=now.words)
+        self.tray.set_state(sentence)
+
+    def _show_yielded(self) -> None:
+        now = self.vm.yielding.now
+        self.window.set_yielded(now.is_yielded)
+        self.tray.set_yield(now.can_take_back, now.is_known)
+        self._show_state()
 
     def _show_coming(self) -> None:
         session = self.vm.session
@@ -281,6 +323,13 @@ class Desktop(QObject):
         doing = session.state_detail or tr("Loading")
         coming = Coming(session.model_name, doing, session.share) if is_coming else None
         self.vm.chat.set_coming(coming)
+
+    def _show_settings(self, section: str) -> None:
+        self.window.show_page("settings")
+        self.pages.settings.open_section(section)
+
+    def _show_hub_settings(self) -> None:
+        self._show_settings("storage")
 
     def _show_models(self) -> None:
         self.window.show_page("models")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.services.engine_process import EngineProcess
+from app.services.loans import LOAN
 from app.services.outcome import ProcessOutcome
 from app.wording import tr
 from engine.protocol import messages as m
@@ -213,12 +214,16 @@ class EngineClient(QObject):
             self._write(m.Cancel(id=request_id))
 
     def resize(
-        self, kv_tokens: int | None = None, expert_slots: int | None = None, preview: bool = False
+        self,
+        kv_tokens: int | None = None,
+        expert_slots: int | None = None,
+        preview: bool = False,
+        loan: bool = False,  # nobody's choice, for a while: see `is_loan`
     ) -> str:
         """Re-divide the memory. Returns the id; preview, pending, applied or refused follow."""
         return self._send(
             m.Resize(
-                id=self._id("resize"),
+                id=self._id(LOAN if loan else "resize"),
                 kv_tokens=kv_tokens,
                 expert_slots=expert_slots,
                 preview=preview,

@@ -188,11 +188,7 @@ class EngineProcess(QObject):
         """Only a failed start has no `finished` after it; broken pipes end in `finished`."""
         if error == QProcess.ProcessError.FailedToStart:
             reason = self._process.errorString()
-            self._end(
-                self._tail.outcome(
-                    True, tr("The engine could not be started: {reason}", reason=reason)
-                )
-            )
+            self._end(self._tail.outcome(True, self.program.start_problem(reason)))
 
     def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_out()

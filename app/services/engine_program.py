@@ -10,6 +10,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QProcess, QProcessEnvironment
 
+from app.wording import tr
 from engine.protocol.places import HOME_VARIABLE, DataRoot
 
 ENGINE_NAME = "freetoken-engine"
@@ -45,6 +46,16 @@ class EngineProgram:
         if self.working_dir is not None:
             process.setWorkingDirectory(str(self.working_dir))
 
+    def start_problem(self, reason: str) -> str:
+        """Return why a start failed, in words; a program that is gone is explained (case P-07)."""
+        if self.origin in ("bundled", "runtime") and not Path(self.path).exists():
+            return tr(
+                "The engine program is missing: {path}. Security software may have removed it: "
+                "restore it there, or install again.",
+                path=self.path,
+            )
+        return tr("The engine could not be started: {reason}", reason=reason)
+
 
 def find_program(override: str, root: DataRoot, threads: int = 0) -> EngineProgram:
     """Choose: `override`, an installed runtime, the bundled sibling, else this Python.
@@ -66,8 +77,9 @@ def find_program(override: str, root: DataRoot, threads: int = 0) -> EngineProgr
     installed = _newest(root.runtime, name)
     if installed is not None:
         return EngineProgram(str(installed), (), installed.parent, variables, "runtime")
-    bundled = Path(sys.executable).parent / name
-    if getattr(sys, "frozen", False) and bundled.exists():
+    if getattr(sys, "frozen", False):
+        # Also if it is missing: this executable is the window, it must not be started instead.
+        bundled = Path(sys.executable).parent / name
         return EngineProgram(str(bundled), (), bundled.parent, variables, "bundled")
     checkout = Path(__file__).resolve().parents[2]
     return EngineProgram(sys.executable, ("-m", "engine"), checkout, variables, "python")

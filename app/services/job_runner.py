@@ -1,8 +1,10 @@
 """Long work as child processes of the engine program, one after the other, with a queue on disk.
 
-Knows no job by its name: `spec` goes through as it is. Cancel = close stdin, then kill.
+What loads the network and what loads the machine are two lines: a download never makes a conversion
+wait. `spec` goes through as it is. Cancel = close stdin, then kill.
 """
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from app.services.child_guard import ChildGuard
 from app.services.engine_program import EngineProgram
-from app.services.job_state import JobFile, JobState, SpeedMeter
+from app.services.job_state import JobExtra, JobFile, JobState, SpeedMeter
 from app.services.outcome import LogTail, crash_sentence
 from app.wording import tr
 from engine.protocol import messages as m
@@ -20,7 +22,8 @@ from engine.protocol.errors import EngineError, ErrorCode
 from engine.protocol.framing import LineFramer
 
 KEPT = 20  # finished jobs that stay listed
-RESUMABLE = ("convert", "verify")
+RESUMABLE = ("download", "convert", "verify")
+NETWORK_JOBS = ("download",)
 
 
 class JobRunner(QObject):
@@ -67,16 +70,18 @@ class JobRunner(QObject):
             if not job.is_open and (job.phase != "interrupted" or job.job in RESUMABLE):
                 self._jobs[job.id] = job
         self._guard = ChildGuard()
-        self._child: _Child | None = None
+        self._extras: dict[str, Callable[[], JobExtra]] = {}
+        self._children: dict[bool, _Child] = {}  # by line: whether it is a job of the network
         self._closing = False
-        self._stall = QTimer(self)
-        self._stall.setSingleShot(True)
-        self._stall.setInterval(round(stall_s * 1000))
-        self._stall.timeout.connect(self._on_stall)
+        self._stall_ms = round(stall_s * 1000)
 
     def set_program(self, program: EngineProgram) -> None:
         """Run jobs with another program from the next one on."""
         self._program = program
+
+    def set_extra(self, job: str, provide: Callable[[], JobExtra]) -> None:
+        """Ask for more at each start of this kind of job, such as settings of now, and secrets."""
+        self._extras[job] = provide
 
     def jobs(self) -> tuple[JobState, ...]:
         """Return all listed jobs, oldest first."""
@@ -89,7 +94,7 @@ class JobRunner(QObject):
     @property
     def is_idle(self) -> bool:
         """Whether no child process runs."""
-        return self._child is None
+        return not self._children
 
     def start(self, job: str, spec: dict[str, object], title: str = "") -> str:
         """Queue a job. Returns its id; it starts when the ones before it have ended."""
@@ -121,51 +126,73 @@ class JobRunner(QObject):
         job = self._jobs.get(job_id)
         if job is None or not job.is_open:
             return
-        if self._child is not None and self._child.job_id == job_id:
+        child = self._child_of(job_id)
+        if child is not None:
             if not job.is_cancelling:
                 self._update(job_id, is_cancelling=True)
-                self._child.cancel(self._kill_after_ms)
+                child.cancel(self._kill_after_ms)
             return
         self._end(job_id, m.Error(code=ErrorCode.CANCELLED, message=tr("Cancelled.")))
 
     def close(self) -> None:
-        """End the running child for the end of the app; its job stays resumable. See `idle`."""
+        """End running children for the end of the app; their jobs stay resumable. See `idle`."""
         self._closing = True
-        self._stall.stop()
-        if self._child is not None:
-            self._child.cancel(self._kill_after_ms)
+        for child in self._children.values():
+            child.stall.stop()
+            child.cancel(self._kill_after_ms)
 
-    # --- one child
+    # --- one child on each line
+
+    def _child_of(self, job_id: str) -> "_Child | None":
+        return next((c for c in self._children.values() if c.job_id == job_id), None)
 
     def _next(self) -> None:
-        if self._child is not None or self._closing:
+        for line in (False, True):
+            self._next_on(line)
+
+    def _next_on(self, line: bool) -> None:
+        if line in self._children or self._closing:
             return
-        waiting = next((job for job in self._jobs.values() if job.phase == "waiting"), None)
+        waiting = next(
+            (
+                job
+                for job in self._jobs.values()
+                if job.phase == "waiting" and (job.job in NETWORK_JOBS) == line
+            ),
+            None,
+        )
         if waiting is None:
             return
-        child = _Child(waiting.id, self._program, waiting.job, waiting.spec, self)
+        extra = self._extras[waiting.job]() if waiting.job in self._extras else JobExtra()
+        variables = self._program.variables | extra.variables
+        program = dataclasses.replace(self._program, variables=variables)
+        child = _Child(waiting.id, program, waiting.job, waiting.spec | extra.spec, self)
+        child.stall.setInterval(self._stall_ms)
+        child.stalled.connect(self._on_stall)
         child.told.connect(self._on_event)
         child.ended.connect(self._on_ended)
         child.begun.connect(self._guard.hold)
         if self._sink is not None:
             child.logged.connect(self._sink)
-        self._child = child
+        self._children[line] = child
         self._update(waiting.id, phase="running")
-        self._stall.start()
+        child.stall.start()
         child.start()
 
     def _on_event(self, job_id: str, event: object) -> None:
+        child = self._child_of(job_id)
+        if child is None:
+            return
         if isinstance(event, m.Progress):
-            assert self._child is not None
             before = self._jobs[job_id].progress
-            meter = self._child.meter
+            meter = child.meter
             meter.add(event)
             moved = before is None or (before.stage, before.done_bytes) != (
                 event.stage,
                 event.done_bytes,
             )
             if moved and not self._closing:
-                self._stall.start()
+                child.stall.start()
             stalled = self._jobs[job_id].is_stalled and not moved
             self._jobs[job_id] = msgspec.structs.replace(
                 self._jobs[job_id],
@@ -177,25 +204,28 @@ class JobRunner(QObject):
             self.progress.emit(job_id, event)
             self.changed.emit()
         elif isinstance(event, m.ProfilePoint):
-            self._stall.start()
+            child.stall.start()
             self.point.emit(job_id, event)
 
-    def _on_stall(self) -> None:
-        if self._child is not None:
-            self._update(self._child.job_id, is_stalled=True, eta_s=None)
+    def _on_stall(self, job_id: str) -> None:
+        self._update(job_id, is_stalled=True, eta_s=None)
 
     def _on_ended(self, job_id: str, end: object) -> None:
-        child, self._child = self._child, None
-        self._stall.stop()
+        child = self._child_of(job_id)
         if child is not None:
+            self._children = {k: c for k, c in self._children.items() if c is not child}
+            child.stall.stop()
             child.deleteLater()
         if self._closing and not isinstance(end, m.JobDone):
             # Stays "running" in the file, which the next start reads as interrupted.
-            self.idle.emit()
+            self._tell_idle()
             return
         self._end(job_id, end)
         self._next()
-        if self._child is None:
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if not self._children:
             self.idle.emit()
 
     def _end(self, job_id: str, end: object) -> None:
@@ -242,12 +272,14 @@ class _Child(QObject):
         begun(int): the process runs; its id.
         told(str, Event): anything but the end.
         logged(str): a line of stderr.
+        stalled(str): no progress for the time of `stall`.
         ended(str, JobDone | Error): exactly once.
     """
 
     begun = Signal(int)
     told = Signal(str, object)
     logged = Signal(str)
+    stalled = Signal(str)
     ended = Signal(str, object)
 
     def __init__(
@@ -261,6 +293,9 @@ class _Child(QObject):
         super().__init__(parent)
         self.job_id = job_id
         self.meter = SpeedMeter(time.monotonic)
+        self.stall = QTimer(self)
+        self.stall.setSingleShot(True)
+        self.stall.timeout.connect(self._tell_stall)
         self._out, self._err, self._tail = LineFramer(), LineFramer(), LogTail()
         self._end: m.JobDone | m.Error | None = None
         self._is_cancelled = False
@@ -273,6 +308,9 @@ class _Child(QObject):
         self._process.readyReadStandardError.connect(self._read_err)
         self._process.finished.connect(self._on_finished)
         self._process.errorOccurred.connect(self._on_error)
+
+    def _tell_stall(self) -> None:
+        self.stalled.emit(self.job_id)
 
     def start(self) -> None:
         """Start the process soon, so that the caller knows the id before it hears of an end."""

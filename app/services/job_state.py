@@ -20,7 +20,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         id: unique over restarts of the app.
-        job: "convert", "verify", "profile".
+        job: "download", "convert", "verify", "profile".
         spec: what the job works on.
         phase: "interrupted" = the app or the job ended half-way; can be resumed.
         progress: the newest frame.
@@ -56,6 +56,18 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.progress is None or not self.progress.total_bytes:
             return None
         return min(1.0, self.progress.done_bytes / self.progress.total_bytes)
+
+
+class JobExtra(msgspec.Struct, frozen=True):
+    """What a job is told at its start only: it is in no file, and `variables` on no command line.
+
+    Attributes:
+        spec: on top of the job's own.
+        variables: environment of its process; for secrets.
+    """
+
+    spec: dict[str, Any] = {}
+    variables: dict[str, str] = {}
 
 
 class SpeedMeter:

@@ -10,6 +10,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from app.services.settings_yield import (
+    AutoYield,
+    FloorGib,
+    LeastShare,
+    ReturnSeconds,
+    ToFullScreen,
+    ToPrograms,
+)
 from app.wording import Phrase, tr
 from engine.protocol.messages import MissPolicy, Sampling
 
@@ -110,6 +118,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = ""
 
+    hub_endpoint: Annotated[
+        str,
+        Meta(
+            extra=_show(
+                "storage",
+                tr("Model hub"),
+                tr("Address of a mirror; empty is huggingface.co. It also gets the access token"),
+            )
+        ),
+    ] = ""
+    hub_proxy: Annotated[
+        str,
+        Meta(
+            extra=_show(
+                "storage",
+                tr("Proxy for downloads"),
+                tr('As http://host:port; empty follows the system, "direct" uses none'),
+            )
+        ),
+    ] = ""
+
     load_last_model: Annotated[
         bool,
         Meta(
@@ -176,6 +205,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = ""
 
+    auto_yield: AutoYield = True
+    yield_floor_gib: FloorGib = 1.0
+    yield_return_s: ReturnSeconds = 20
+    yield_least_share: LeastShare = 0.0
+    yield_full_screen: ToFullScreen = True
+    yield_apps: ToPrograms = ""
+
     system_prompt: Annotated[
         str,
         Meta(
@@ -199,7 +235,7 @@ class SettingField:
 
     Attributes:
         key: attribute of `Settings`.
-        section: "general", "storage", "engine" or "chat".
+        section: "general", "storage", "engine", "yield" or "chat".
         kind: which control.
         choices: value and label of each choice.
         scale: factor from the stored to the shown number.

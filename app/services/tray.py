@@ -15,16 +15,19 @@ class Tray(QObject):
 
     Signals:
         open_wanted(): the icon or "Open" was clicked.
+        yield_wanted(): "Yield now" or "Take back" was clicked.
         quit_wanted(): "Quit" was clicked.
     """
 
     open_wanted = Signal()
+    yield_wanted = Signal()
     quit_wanted = Signal()
 
     def __init__(self, icon: QIcon, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._icon: QSystemTrayIcon | None = None
         self._state: str = ""
+        self._is_yielded = False
         if not QSystemTrayIcon.isSystemTrayAvailable():
             return
         self._menu = QMenu()
@@ -32,9 +35,12 @@ class Tray(QObject):
         self._head.setEnabled(False)
         self._open = QAction(self._menu)
         self._open.triggered.connect(self.open_wanted)
+        self._yield = QAction(self._menu)
+        self._yield.setEnabled(False)
+        self._yield.triggered.connect(self.yield_wanted)
         self._quit = QAction(self._menu)
         self._quit.triggered.connect(self.quit_wanted)
-        self._menu.addActions([self._head, self._open, self._quit])
+        self._menu.addActions([self._head, self._open, self._yield, self._quit])
         self._icon = QSystemTrayIcon(icon, self)
         self._icon.setContextMenu(self._menu)
         self._icon.activated.connect(self._on_activated)
@@ -51,6 +57,13 @@ class Tray(QObject):
         self._state = sentence
         self.retranslate()
 
+    def set_yield(self, is_yielded: bool, is_known: bool) -> None:
+        """Offer to yield memory, or to take it back; without a model neither."""
+        self._is_yielded = is_yielded
+        if self._icon is not None:
+            self._yield.setEnabled(is_known)
+        self.retranslate()
+
     def say(self, sentence: str) -> None:
         """Show a notification."""
         if self._icon is not None:
@@ -62,6 +75,7 @@ class Tray(QObject):
             return
         self._head.setText(again(self._state))
         self._open.setText(tr("Open"))
+        self._yield.setText(tr("Take back") if self._is_yielded else tr("Yield now"))
         self._quit.setText(tr("Quit"))
         self._icon.setToolTip(again(self._state) or tr("FreeToken Desktop"))
 

@@ -15,6 +15,7 @@ from app.services.gpu_meter import GpuMeter, MeterReading
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
 from app.services.model_library import ModelEntry, ModelLibrary, SkipNote
+from app.viewmodels.flows import is_flow
 from app.viewmodels.session import SessionViewModel
 from app.wording import tr
 from engine.protocol import messages as m
@@ -59,7 +60,7 @@ class ModelsViewModel(QObject):
     rows_changed = Signal()
     jobs_changed = Signal()
     problem_changed = Signal()
-    freed = Signal(str, int)
+    freed = Signal(str, object)  # int is 32 bits wide
 
     def __init__(
         self,
@@ -202,7 +203,8 @@ class ModelsViewModel(QObject):
 
     def _on_failed(self, job_id: str, event: m.Error) -> None:
         self._speeds.pop(job_id, None)
-        if event.code is ErrorCode.CANCELLED:
+        job = self._jobs.job(job_id)
+        if event.code is ErrorCode.CANCELLED and job is not None and _is_shown(job):
             self._jobs.dismiss(job_id)
 
     def _on_reading(self, reading: MeterReading) -> None:
@@ -264,7 +266,7 @@ class ModelsViewModel(QObject):
         self.jobs = tuple(
             JobRow(job, _stage(job), tuple(self._speeds.get(job.id, ())))
             for job in self._jobs.jobs()
-            if job.job in SHOWN_JOBS and job.phase not in ("done", "cancelled")
+            if _is_shown(job) and job.phase not in ("done", "cancelled")
         )
         self.jobs_changed.emit()
 
@@ -272,6 +274,11 @@ class ModelsViewModel(QObject):
         if sentence != self.problem:
             self.problem = sentence
             self.problem_changed.emit()
+
+
+def _is_shown(job: JobState) -> bool:
+    """Whether a job is an import of this page; what comes from the hub has lines of its own."""
+    return job.job in SHOWN_JOBS and not is_flow(job)
 
 
 def _stage(job: JobState) -> int:

@@ -14,6 +14,8 @@ from app.predict import amounts
 from app.predict.profiles import Profile, best_profile
 from app.predict.split import Phase, Split
 from app.services.engine_client import EngineClient
+from app.services.loans import is_loan
+from app.services.presence import Presence
 from app.viewmodels.performance_decode import DecodeLog, Setup
 from app.viewmodels.performance_forecast import Forecast, make_forecast
 from app.viewmodels.performance_history import History
@@ -76,6 +78,7 @@ class PerformanceViewModel(QObject):
         self._slow = self._timer(SLOW_MS, self._tell_slow)
         self._tick = self._timer(TICK_MS, self._end_tick)
         self._waiting_for = ""
+        self._others: int | None = None  # bytes that other programs hold, by the driver
         self._connect()
 
     def _timer(self, interval_ms: int, act: Callable[[], None]) -> QTimer:
@@ -225,6 +228,15 @@ class PerformanceViewModel(QObject):
         self.device_changed.emit()
         self._renew_forecast()
 
+    def take_presence(self, presence: Presence) -> None:
+        """Work out what other programs hold now, for the chart of memory over time."""
+        free, applied = presence.free_bytes, self.applied
+        self._others = None
+        if free is not None and applied is not None and not self.is_emulated:
+            sizes = applied.sizes()
+            ours = sum(sizes[part] for part in ("weights", "kv", "experts", "runtime"))
+            self._others = max(0, applied.total_bytes - free - ours)
+
     # --- events -----------------------------------------------------------------------------
 
     def _on_status(self, event: m.Status) -> None:
@@ -267,7 +279,7 @@ class PerformanceViewModel(QObject):
         self._renew_forecast()
 
     def _setup(self) -> Setup:
-        return Setup(self._model, self._profile, self.policy, self.applied)
+        return Setup(self._model, self._profile, self.policy, self.applied, self._others)
 
     def _on_map(self, event: m.CacheMap | None) -> None:
         self.map = event
@@ -286,7 +298,8 @@ class PerformanceViewModel(QObject):
             return
         before = self.applied
         self.applied = Split(before.pools, before.total_bytes, event.kv_tokens, event.expert_slots)
-        if not before.same_as(self.applied):
+        # A yield is marked as one by whoever asked for it, and taken back without Undo.
+        if not before.same_as(self.applied) and not is_loan(event.id):
             self._undo = before
             self.history.mark(resize_event(self._clock(), before, self.applied))
         promised = self.forecast.speed if self.forecast.kind == "predicted" else None

@@ -21,12 +21,17 @@ from engine.protocol import messages as m
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Under what a frame was measured: model, its profile, policy, division."""
+    """Under what a frame was measured: model, its profile, policy, division.
+
+    `others_bytes` is what other programs hold of the device by its driver, None = as the engine
+    found it at load.
+    """
 
     model: m.ModelInfo | None
     profile: Profile | None
     policy: m.MissPolicy
     split: Split | None
+    others_bytes: int | None = None
 
 
 class DecodeLog:
@@ -61,6 +66,8 @@ class DecodeLog:
                 self.figures = at_rest(self.figures)
         if setup.split is not None:
             values |= {f"mem_{n}": float(b) for n, b in setup.split.sizes().items()}
+            if setup.others_bytes is not None:
+                values["mem_other"] = float(setup.others_bytes)
         self.history.add(self._clock(), values)
 
     def finish(self, event: m.Finished, setup: Setup) -> None:

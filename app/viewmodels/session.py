@@ -87,7 +87,6 @@ class SessionViewModel(QObject):
         self._loader = ModelLoader(client, library, jobs, settings)
         self._now = SessionState()
         self._reading: MeterReading | None = None
-        self._last: m.Status | None = None
         self._slots: int | None = None
         self._is_restarting = False
         self._is_closing = False
@@ -275,9 +274,7 @@ class SessionViewModel(QObject):
         self._client.start()
 
     def _fewer_slots(self) -> int | None:
-        pools = self._last.devices[0].pools if self._last and self._last.devices else ()
-        slots = next((pool.units for pool in pools if pool.name == "experts"), 0)
-        slots = slots or self._loader.profile().expert_slots or 0
+        slots = self._loader.chosen_slots or self._loader.profile().expert_slots or 0
         return max(1, int(slots * SMALLER)) if slots else None
 
     # --- events
@@ -296,8 +293,6 @@ class SessionViewModel(QObject):
         self._update()
 
     def _on_status(self, event: m.Status) -> None:
-        if event.model is not None:
-            self._last = event  # outlives the engine: a restart wants the slots
         self.meters_changed.emit()
         self._update()
 

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from app.services.engine_client import EngineClient
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
+from app.services.loans import is_loan
 from app.services.model_library import ModelEntry, ModelLibrary
 from app.services.settings import ModelProfile, SettingsStore
 from app.viewmodels.session_words import Problem, refused_load
@@ -53,6 +54,7 @@ class ModelLoader(QObject):
         self._wants_model = False
         self._policy = m.MissPolicy.SPLIT  # in force
         self._slots: int | None = None  # for one load, instead of the remembered ones
+        self._held_slots = self._chosen_slots = 0  # of the loaded model; they differ while yielded
         client.ready.connect(self._on_ready)
         client.progress.connect(self._on_progress)
         client.loaded.connect(self._on_loaded)
@@ -68,6 +70,11 @@ class ModelLoader(QObject):
     def is_loading(self) -> bool:
         """Whether a load was sent and has not ended."""
         return bool(self._load_id)
+
+    @property
+    def chosen_slots(self) -> int:
+        """Expert slots of the model loaded last, as chosen, not as yielded; 0 = not known."""
+        return self._chosen_slots
 
     @property
     def preparing(self) -> JobState | None:
@@ -190,6 +197,9 @@ class ModelLoader(QObject):
 
     def _on_loaded(self, event: m.Loaded) -> None:
         self._load_id, self.share = "", None
+        status = self._client.last_status
+        is_told = status is not None and status.model == event.model
+        self._held_slots = self._chosen_slots = _slots_of(status) if status and is_told else 0
         self.target = Path(event.model.path)
         self._settings.set(last_model=event.model.path)
         self.changed.emit()
@@ -199,13 +209,18 @@ class ModelLoader(QObject):
         if event.model is not None and event.policy != self._policy:
             self._policy = event.policy
             self._settings.set_profile(_key(event.model), policy=event.policy)
+        if event.model is not None and not self._chosen_slots:
+            self._held_slots = self._chosen_slots = _slots_of(event)
 
     def _on_resized(self, event: m.ResizeApplied) -> None:
+        """Remember what the person chose; what was yielded for a while is no choice."""
+        if event.expert_slots != self._held_slots and not is_loan(event.id):
+            self._chosen_slots = event.expert_slots
+        self._held_slots = event.expert_slots
         model = self._client.model
-        if model is not None:
-            self._settings.set_profile(
-                _key(model), kv_tokens=event.kv_tokens, expert_slots=event.expert_slots
-            )
+        if model is not None and not is_loan(event.id):
+            slots = self._chosen_slots or event.expert_slots
+            self._settings.set_profile(_key(model), kv_tokens=event.kv_tokens, expert_slots=slots)
 
     def _on_failed(self, event: m.Error) -> None:
         if not event.id or event.id != self._load_id:
@@ -246,6 +261,11 @@ class ModelLoader(QObject):
 def _key(model: m.ModelInfo) -> str:
     """Profiles are kept under the folder's name: it is there before the model is loaded."""
     return Path(model.path).name
+
+
+def _slots_of(status: m.Status) -> int:
+    pools = status.devices[0].pools if status.devices else ()
+    return next((pool.units for pool in pools if pool.name == "experts"), 0)
 
 
 def _converts(job: JobState, source: Path) -> bool:

@@ -25,6 +25,7 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("storage", tr("Storage"), "disk"),
     ("chat", tr("Chat"), "chat"),
     ("engine", tr("Engine"), "cpu"),
+    ("yield", tr("Auto-yield"), "game"),
     ("shortcuts", tr("Shortcuts"), "keyboard"),
     ("about", tr("About"), "info"),
 )

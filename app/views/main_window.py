@@ -34,6 +34,7 @@ _PILLS = {
     EngineState.MOVING: "moving",
     EngineState.STOPPING: "loading",
 }
+_YIELDED = {EngineState.READY: "", EngineState.GENERATING: tr("Generating, yielded")}
 
 
 class MainWindow(QWidget):
@@ -45,6 +46,7 @@ class MainWindow(QWidget):
         remembered(str, bool): place of the window and whether the rail is folded, when it closes.
         context_wanted(): the context meter was clicked.
         quit_wanted(): Ctrl+Q.
+        yield_wanted(): Ctrl+Shift+Y.
     """
 
     page_changed = Signal(str)
@@ -52,11 +54,13 @@ class MainWindow(QWidget):
     remembered = Signal(str, bool)
     context_wanted = Signal()
     quit_wanted = Signal()
+    yield_wanted = Signal()
 
     def __init__(self, session: SessionViewModel, pages: Mapping[str, QWidget]) -> None:
         super().__init__()
         self._session, self.pages = session, dict(pages)
         self._folded_by_hand = False
+        self._is_yielded = False
         self.setObjectName("canvas")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.rail = Rail([(name, text) for name, text in PAGES if name in self.pages])
@@ -133,6 +137,12 @@ class MainWindow(QWidget):
         """Show how full the context of the conversation on screen is; capacity 0 = no model."""
         self.strip.set_context(used_tokens, capacity_tokens)
 
+    def set_yielded(self, is_yielded: bool) -> None:
+        """Show in the pill that memory was given to other programs."""
+        if is_yielded != self._is_yielded:
+            self._is_yielded = is_yielded
+            self._show_session()
+
     def set_badge(self, page: str, badge: str) -> None:
         """Show a short figure beside a page in the rail."""
         if page in self.pages:
@@ -203,6 +213,8 @@ class MainWindow(QWidget):
         if trouble is not None and trouble.kind != "load":
             silent = trouble.kind == "silent"
             strip.pill.set_state("error", tr("Not responding") if silent else "")
+        elif self._is_yielded and session.state in _YIELDED:
+            strip.pill.set_state("yielded", _YIELDED[session.state])
         else:
             strip.pill.set_state(_PILLS[session.state], session.state_detail, session.share)
         self._show_problem()
@@ -261,6 +273,7 @@ class MainWindow(QWidget):
             "settings": lambda: self._go("settings"),
             "help": self._help,
             "quit": self.quit_wanted.emit,
+            "yield_now": self.yield_wanted.emit,
             "rail": self._toggle_rail,
             "zoom_in": lambda: self._zoom(theme().zoom + ZOOM_STEP),
             "zoom_out": lambda: self._zoom(theme().zoom - ZOOM_STEP),

@@ -1,4 +1,4 @@
-"""Models: conversions on top, then what is installed, then the place to drop a folder.
+"""Models: what is under way on top, then the tabs: what is installed, what can be fetched.
 
 Places widgets and binds them to the view model; decides nothing.
 """
@@ -11,7 +11,9 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app.predict import amounts
 from app.theme import follow, px
+from app.viewmodels.discover import DiscoverViewModel
 from app.viewmodels.models import ModelsViewModel
+from app.views.discover import DiscoverPanel, FlowsBox
 from app.views.models_parts import (
     ACTION_W,
     FIT_W,
@@ -23,10 +25,10 @@ from app.views.models_parts import (
     ModelRowView,
     dropped_paths,
 )
-from app.widgets.buttons import Button
+from app.widgets.buttons import Button, Segmented
 from app.widgets.cards import Card, EmptyState, Line, page_head
 from app.widgets.labels import Elide, Icon, Label
-from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
+from app.widgets.layout import Item, Scroll, fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence
 from app.wording import tr, tr_count
 
@@ -35,9 +37,14 @@ _MOST_NOTES = 5
 
 
 class ModelsView(QWidget):
-    """The page. Folders can be dropped anywhere on it (case G-04)."""
+    """The page. Folders can be dropped anywhere on it (case G-04).
 
-    def __init__(self, vm: ModelsViewModel) -> None:
+    Args:
+        vm: what is installed.
+        discover: what can be fetched; without it there are no tabs.
+    """
+
+    def __init__(self, vm: ModelsViewModel, discover: DiscoverViewModel | None = None) -> None:
         super().__init__()
         self._vm = vm
         self._rows: dict[Path, ModelRowView] = {}
@@ -52,15 +59,22 @@ class ModelsView(QWidget):
         self._empty = Card(vbox(self._make_empty()))
         self._notes = Label("", "meta", "text3", wrap=True)
         self._job_box = vbox(gap=10)
+        self._installed = holder(
+            vbox(
+                self._place_card,
+                vbox(self._head_row, self._list_card, self._empty, gap=6),
+                self._drop_card,
+                self._notes,
+                gap=12,
+            )
+        )
         body = vbox(
             page_head(tr("Models"), self.refresh, self.import_button),
             self._problem_band,
             self._missing_band,
             self._job_box,
-            self._place_card,
-            vbox(self._head_row, self._list_card, self._empty, gap=6),
-            self._drop_card,
-            self._notes,
+            *self._make_tabs(discover),
+            self._installed,
             None,
             gap=12,
             pad=(20, 12, 20, 14),
@@ -71,6 +85,30 @@ class ModelsView(QWidget):
         follow(self._show_rows)
         follow(self._show_jobs)
         follow(self._show_problem)
+
+    def _make_tabs(self, discover: DiscoverViewModel | None) -> tuple[Item, ...]:
+        self._discover = discover
+        self.panel: DiscoverPanel | None = None
+        self.flows: FlowsBox | None = None
+        if discover is None:
+            return ()
+        self.panel = panel = DiscoverPanel(discover)
+        self.flows = FlowsBox(discover.flows)
+        panel.hide()
+        self.flows.load_asked.connect(self._vm.load)
+        self.tabs = Segmented((tr("Installed"), tr("Discover")), name=tr("Models"))
+        self.tabs.picked.connect(self.show_tab)
+        return (self.flows, hbox(self.tabs, None), panel)
+
+    def show_tab(self, index: int) -> None:
+        """Show what is installed (0) or what can be fetched (1)."""
+        if self.panel is None or self._discover is None:
+            return
+        self.tabs.set_current(index)
+        self._installed.setVisible(index == 0)
+        self.panel.setVisible(index == 1)
+        if index == 1:
+            self._discover.look()
 
     def _make_bands(self) -> None:
         self._problem = Sentence()
@@ -158,6 +196,9 @@ class ModelsView(QWidget):
                 row.set_narrow(narrow, slim)
             for job in self._jobs.values():
                 job.set_narrow(narrow)
+            if self.panel is not None and self.flows is not None:
+                self.panel.set_narrow(narrow, slim)
+                self.flows.set_narrow(narrow)
 
     # --- intents ----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from app.wording import Phrase, figures, tr, tr_count
 STATE_W, FIT_W, SIZE_W, ACTION_W = 112, 204, 64, 124
 NARROW_FIT_W = 78  # the chip alone; the number moves into its tool tip
 _STAGE_WORDS = (tr("Check"), tr("Convert"), tr("Verify"), tr("Ready"))
-_FITS: dict[Fit, tuple[Phrase, str]] = {
+FITS: dict[Fit, tuple[Phrase, str]] = {
     Fit.FITS: (tr("Fits"), "ok"),
     Fit.TIGHT: (tr("Tight"), "warn"),
     Fit.TOO_BIG: (tr("Too big"), "danger"),
@@ -132,12 +132,12 @@ class ModelRowView(QWidget):
         self._facts.set_text(facts_of(row))
         self._size.set_text(amounts.disk(entry.total_bytes))
         self._show_state(row)
-        known = row.fit.fit in _FITS
+        known = row.fit.fit in FITS
         self._fit.setVisible(known)
         self._why.setVisible(known and not self._is_narrow)
         self._fit.setToolTip(fit_reason(row.fit) if known else "")
         if known:
-            self._fit.set_text(*_FITS[row.fit.fit])
+            self._fit.set_text(*FITS[row.fit.fit])
             self._why.set_text(fit_reason(row.fit))
         self.setAccessibleName(entry.name)
         self.delete.set_name(tr("Delete {name}", name=entry.name))

@@ -1,4 +1,4 @@
-"""Performance: the split bar first, then now / predicted / misses, then the charts.
+"""Performance: the split bar first, then now / predicted / auto-yield, then the charts.
 
 Places widgets and binds them to the view model; decides nothing.
 """
@@ -14,18 +14,18 @@ from app.predict.split import ORDER
 from app.theme import DASH, follow, px, theme
 from app.viewmodels.performance import PerformanceViewModel
 from app.viewmodels.performance_history import SPANS
+from app.viewmodels.yielding import YieldingViewModel
 from app.views.performance_cards import (
     ChartCard,
     ForecastCard,
     NowCard,
-    PolicyCard,
     SplitCard,
     held_word,
     held_words,
     link_word,
 )
-from app.widgets.buttons import Segmented
-from app.widgets.cards import page_head
+from app.views.performance_head import PerformanceHead
+from app.views.performance_yield import YieldCard
 from app.widgets.charts.heat import HeatMap, HeatScale, read_map
 from app.widgets.charts.lines import LineChart, StackChart
 from app.widgets.charts.series import Limit, Mark, Series
@@ -51,6 +51,8 @@ _MARKS = {
     "kv_down": ("down", "kv"),
     "experts_up": ("up", "experts"),
     "experts_down": ("down", "experts"),
+    "yielded": ("game", "warn"),
+    "restored": ("check", "accentText"),
 }
 
 
@@ -59,24 +61,28 @@ class PerformanceView(QWidget):
 
     Signals:
         models_wanted(): there is no model; the person wants to choose one.
+        settings_wanted(str): a section of the settings.
     """
 
     models_wanted = Signal()
+    settings_wanted = Signal(str)
 
-    def __init__(self, vm: PerformanceViewModel) -> None:
+    def __init__(self, vm: PerformanceViewModel, yielding: YieldingViewModel) -> None:
         super().__init__()
         self._vm = vm
         self._painted = QElapsedTimer()
         self._columns = 0
         self._total_bytes = 0  # of the device that was divided last
         self.split = SplitCard()
-        self.now, self.forecast, self.policy = NowCard(), ForecastCard(), PolicyCard()
-        self.spans = Segmented((tr("1 min"), tr("15 min"), tr("2 h")), 0, name=tr("Time span"))
+        self.now, self.forecast = NowCard(), ForecastCard()
+        self.yielding = YieldCard(yielding)
+        self.head = PerformanceHead()
+        self.policy, self.spans = self.head.policy, self.head.spans
         self._make_charts()
         self._grid = QGridLayout()
         self._grid.setContentsMargins(0, 0, 0, 0)
         body = vbox(
-            page_head(tr("Performance"), self.spans),
+            self.head,
             self.split,
             (self._grid, 1),
             gap=10,
@@ -126,6 +132,7 @@ class PerformanceView(QWidget):
         card.undo_asked.connect(vm.undo)
         card.models_asked.connect(self.models_wanted)
         self.policy.chosen.connect(vm.choose_policy)
+        self.yielding.more_wanted.connect(self._want_settings)
         self.spans.picked.connect(self._show_charts)
         theme().changed.connect(self._show_all)
 
@@ -140,7 +147,8 @@ class PerformanceView(QWidget):
         columns = 3 if self.width() >= px(NARROW_BELOW) else 2
         columns = columns if self.width() >= px(SLIM_BELOW) else 1
         self._grid.setSpacing(px(10))
-        cards = (self.now, self.forecast, self.policy)
+        self.head.place(self.width() - px(40))
+        cards = (self.now, self.forecast, self.yielding)
         charts = (self._speed_card, self._share_card, self._link_card)
         for card in cards:
             card.setMinimumHeight(px(_CARD))
@@ -177,6 +185,9 @@ class PerformanceView(QWidget):
         super().showEvent(event)
         self._vm.reload_profiles()
         self._show_all()
+
+    def _want_settings(self) -> None:
+        self.settings_wanted.emit("yield")
 
     # --- binding ----------------------------------------------------------------------------
 

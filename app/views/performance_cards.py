@@ -5,13 +5,12 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.predict import amounts
-from app.predict.profiles import Profile
 from app.predict.split import PAGE_TOKENS, Divider, Split
 from app.theme import follow, px
 from app.viewmodels.performance_forecast import Forecast
-from app.viewmodels.performance_state import POLICIES, Figures, Note
+from app.viewmodels.performance_state import Figures, Note
 from app.widgets.buttons import Button, Segmented
-from app.widgets.cards import Card, Line
+from app.widgets.cards import Card
 from app.widgets.charts.bars import RangeBar, RangeValue
 from app.widgets.chips import Chip
 from app.widgets.inputs import Field
@@ -20,25 +19,9 @@ from app.widgets.layout import Item, hbox, holder, vbox
 from app.widgets.meters import Fact, Metric, Sentence, ShareMeter
 from app.widgets.splitbar import SplitBar
 from app.wording import Phrase, tr
-from engine.protocol.messages import DeviceStatus, MissPolicy, ModelInfo
+from engine.protocol.messages import DeviceStatus, ModelInfo
 
 _PRESETS = (tr("Chat"), tr("Agent"), tr("Gaming"), tr("Custom"))
-_POLICY_WORDS: dict[MissPolicy, tuple[Phrase, Phrase]] = {
-    MissPolicy.SPLIT: (
-        tr("Split"),
-        tr(
-            "Divided by measured rates: some missing experts are copied, the CPU computes the rest."
-        ),
-    ),
-    MissPolicy.FILL_ONLY: (
-        tr("Copy all"),
-        tr("Each missing expert is copied into the cache first. The CPU computes none."),
-    ),
-    MissPolicy.CPU_ONLY: (
-        tr("CPU only"),
-        tr("The CPU computes missing experts where they lie, in RAM. The cache stays as it is."),
-    ),
-}
 
 
 def link_word(emulated: bool) -> Phrase:
@@ -310,57 +293,6 @@ class ForecastCard(Card):
         before, after = forecast.context_now, forecast.context_then
         old = amounts.tokens(before) if before != after else ""
         self._context.show_value(amounts.tokens(after) if after else "–", old)
-
-
-class PolicyCard(Card):
-    """How misses are served, in one choice and one sentence.
-
-    Signals:
-        chosen(MissPolicy): another way.
-    """
-
-    chosen = Signal(object)
-
-    def __init__(self) -> None:
-        words = tuple(_POLICY_WORDS[policy][0] for policy in POLICIES)
-        self._choice = Segmented(words, name=tr("How misses are served"))
-        self._text = Label("", "meta", "text2", wrap=True)
-        self._link = Fact(tr("Measured limits"))
-        self._split = Fact(tr("Copied per miss"))
-        super().__init__(
-            vbox(
-                hbox(Label(tr("Missing experts"), "body", "text", 600), None, gap=8),
-                hbox(self._choice, None),
-                self._text,
-                None,
-                Line(),
-                self._link,
-                self._split,
-                gap=6,
-                pad=(16, 10, 16, 10),
-            )
-        )
-        self._choice.picked.connect(self._tell)
-
-    def show_policy(self, policy: MissPolicy, model: ModelInfo | None) -> None:
-        """Show the way in force."""
-        self._choice.setEnabled(model is not None)
-        self._choice.set_current(POLICIES.index(policy))
-        self._text.set_text(_POLICY_WORDS[policy][1])
-
-    def show_rates(self, profile: Profile | None, figures: Figures | None) -> None:
-        """Show the machine's rates, and the share of misses that was copied."""
-        if profile is None:
-            self._link.show_value(tr("not measured"))
-        else:
-            fill, cpu = amounts.number(profile.fill_gbps), amounts.number(profile.cpu_gbps)
-            self._link.show_value(f"Bₚ {fill} · Bₕ {cpu} GB/s")
-        missed = figures.fill_share + figures.cpu_share if figures else 0.0
-        share = figures.fill_share / missed if figures and missed > 0 else None
-        self._split.show_value("–" if share is None else amounts.share(share))
-
-    def _tell(self, index: int) -> None:
-        self.chosen.emit(POLICIES[index])
 
 
 class ChartCard(Card):

@@ -221,6 +221,8 @@ class ProfilerView(QWidget):
         running = vm.phase == "running"
         for chart in (self.copies, self.kernel):
             chart.set_empty(tr("Being measured.") if running else NOT_MEASURED)
+        begins = running and (self.quick.hasFocus() or self.full.hasFocus())
+        ends = not running and self.band.cancel.hasFocus()
         self.quick.setEnabled(not running)
         self.full.setEnabled(not running)
         self.chip.setVisible(vm.profile is not None and not running)
@@ -230,6 +232,8 @@ class ProfilerView(QWidget):
         self.runs.setVisible(len(vm.history) > 1 and not running)
         self.runs.set_items([run_words(p) for p in vm.history], max(0, vm.selected))
         self._show_band()
+        if begins or ends:  # else Qt hands the focus to whatever comes next
+            (self.band.cancel if begins else self.quick).setFocus()
         self._show_figures(None if running else vm.profile)
         self._show_machines(vm.profile)
         self._show_findings(None if running else vm.profile)

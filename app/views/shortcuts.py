@@ -77,7 +77,7 @@ SHORTCUTS: tuple[Shortcut, ...] = (
         "performance",
         listed_only=True,
     ),
-    Shortcut("yield_now", ("Ctrl+Shift+Y",), tr("Yield memory now"), _WINDOW, "performance"),
+    Shortcut("yield_now", ("Ctrl+Shift+Y",), tr("Yield memory now, or take it back"), _WINDOW),
 )
 
 

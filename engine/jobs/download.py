@@ -119,7 +119,7 @@ def _fetch_all(
     report.begin(sum(kept_bytes(f, order.target) for f in files), sum(f.size for f in files))
     for file in weights:
         if not is_whole(file, order.target):
-            report.name = file.name
+            report.file(file.name)
             fetch(hub, repo, file, order.target, hooks)
     report.tell()
     return {
@@ -138,11 +138,16 @@ class _Report:
         self._id, self._emit = job_id, emit
         self._done = self._total = 0
         self._told_s = 0.0
-        self.name = ""
+        self._name = ""
 
     def begin(self, done: int, total: int) -> None:
         """Begin the stage that counts."""
         self._done, self._total = done, total
+        self.tell()
+
+    def file(self, name: str) -> None:
+        """Begin the next file."""
+        self._name = name
         self.tell()
 
     def moved(self, num_bytes: int) -> None:
@@ -156,7 +161,7 @@ class _Report:
     def tell(self) -> None:
         """Send where it stands."""
         self._told_s = time.monotonic()
-        self._send("download", self.name)
+        self._send("download", self._name)
 
     def waiting(self, sentence: str) -> None:
         """Say why nothing moves."""

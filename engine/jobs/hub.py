@@ -167,7 +167,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         fp: IO[bytes],
         code: int,
         msg: str,
-        headers: Message[str, str],
+        headers: "Message[str, str]",
         newurl: str,
     ) -> urllib.request.Request | None:
         """Return the next request."""

@@ -24,13 +24,13 @@ NEVER = (
     "tkinter", "IPython", "matplotlib", "pandas", "scipy", "PIL", "transformers",
     "huggingface_hub", "tensorboard", "pytest", "_pytest", "hypothesis", "mypy", "setuptools",
     "pkg_resources", "pip", "py", "backports", "importlib_metadata", "PyInstaller", "nanobind", "cmake", "ninja", "pydantic", "rich",
-    "PySide6.QtQml", "PySide6.QtQuick", "PySide6.QtOpenGL", "PySide6.QtOpenGLWidgets",
+    "PySide6.QtQml", "PySide6.QtQuick",
     "PySide6.QtTest", "PySide6.QtDBus", "readline",
 )  # fmt: skip
 # Compiler and export: torch imports them when asked to compile a graph, which we never do.
 TORCH_UNUSED = (
     "torch._inductor", "torch.onnx", "torch.utils.tensorboard", "torch.utils.benchmark",
-    "torch.utils.bottleneck", "torch.testing._internal", "torch.distributed.elastic",
+    "torch.utils.bottleneck", "torch.distributed.elastic",
     "torch.distributed._shard", "torch.distributed.pipelining", "torch.distributed.benchmarks",
 )  # fmt: skip
 
@@ -48,7 +48,7 @@ PLUGINS = {
     "styles": {"qmodernwindowsstyle", "qwindowsvistastyle"},
 }  # fmt: skip
 QT_UNUSED = (
-    "Qt6Quick", "Qt6Qml", "Qt6Pdf", "Qt6VirtualKeyboard", "Qt6OpenGL", "Qt6Test", "Qt6EglF",
+    "Qt6Quick", "Qt6Qml", "Qt6Pdf", "Qt6VirtualKeyboard", "Qt6Test", "Qt6EglF",
     "opengl32sw", "d3dcompiler",
 )  # fmt: skip
 TRANSLATIONS = ("qtbase_zh_CN.qm",)
@@ -68,11 +68,13 @@ STRIPPED = (
     re.compile(r"(^|/)(tokenizers|xxhash|lib-dynload)/[^/]*\.so$"),
 )
 TORCH_LEFT_OUT = re.compile(
-    r"(^|/)torch/(test|include|share|_inductor|onnx|testing/_internal)/"
+    r"(^|/)torch/(test|include|share|_inductor|onnx)/"
     r"|(^|/)torch/bin/(?!torch_shm_manager)"  # asked for at import
     r"|(^|/)torch/lib/(lib(aoti_custom_ops|backend_with_compiler|jitbackend_test|torchbind_test))"
     r"|\.(a|lib|h|hpp|cuh|pyi|ptl|cmake)$"
 )
+# Of the packages' own data only the metadata are read; licences are gathered by notices.py.
+UNREAD = re.compile(r"\.dist-info/(RECORD|licenses/)")
 
 
 def version(root: Path) -> str:
@@ -121,7 +123,7 @@ def is_wanted(entry: Entry) -> bool:
     """Whether a collected file ships: Qt plugin, translation or library, system library, torch."""
     name, source = entry[0].replace("\\", "/"), entry[1].replace("\\", "/")
     base = name.rpartition("/")[2]
-    if TORCH_LEFT_OUT.search(name) or name.endswith(".dist-info/RECORD"):
+    if TORCH_LEFT_OUT.search(name) or UNREAD.search(name):
         return False
     if "PySide6" in name or base.removeprefix("lib").startswith("Qt6"):
         return _is_wanted_of_qt(name, base)

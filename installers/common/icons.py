@@ -10,11 +10,13 @@ from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QBuffer, QIODevice
-from PySide6.QtGui import QGuiApplication, QImage, QPainter
+from PySide6.QtCore import QBuffer, QIODevice, QRectF
+from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
 FOLDER = Path(__file__).resolve().parents[2] / "resources" / "icons" / "app"
+SIDE = FOLDER.parents[2] / "installers" / "windows" / "side.bmp"
+SIDE_SIZE, SIDE_COLOUR = (164, 314), "#101214"
 PNG_SIZES = (16, 24, 32, 48, 64, 128, 256, 512)
 ICO_SIZES = (16, 24, 32, 48, 64, 256)
 AS_PNG = 256  # smaller ones as bitmaps: the setup compiler and old shells read nothing else
@@ -58,6 +60,16 @@ def ico(images: list[QImage]) -> bytes:
     return head + b"".join(bodies)
 
 
+def side(renderer: QSvgRenderer) -> QImage:
+    """Return the picture beside the setup's last page."""
+    image = QImage(*SIDE_SIZE, QImage.Format.Format_RGB888)
+    image.fill(QColor(SIDE_COLOUR))
+    painter = QPainter(image)
+    renderer.render(painter, QRectF(26, 40, 112, 112))
+    painter.end()
+    return image
+
+
 def main() -> None:
     """Write all files."""
     app = QGuiApplication([])
@@ -66,6 +78,7 @@ def main() -> None:
     for size in PNG_SIZES:
         (FOLDER / f"freetoken-{size}.png").write_bytes(png(images[size]))
     (FOLDER / "freetoken.ico").write_bytes(ico([images[size] for size in ICO_SIZES]))
+    side(renderer).save(str(SIDE))
     app.quit()
 
 

@@ -1,6 +1,6 @@
 """Licence texts of everything that a build contains, found by what was collected.
 
-A build without the texts of one of its parts is not made: `collect` raises. Texts of what is no
+A build without the texts of one of its parts is not made: `write` raises. Texts of what is no
 Python package (Qt, Python itself, system libraries) lie in `resources/licences`.
 """
 
@@ -50,12 +50,13 @@ def texts_of(package: Distribution) -> list[Path]:
     ]
 
 
-def collect(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    """Return (name below the notices folder, file) for all packages of a build.
+def write(entries: Iterable[tuple[str, str, str]], folder: Path) -> list[Path]:
+    """Write one file of notices per package of a build; deep folders would break on Windows.
 
     Raises: MissingNotice naming the package that has none.
     """
-    papers: list[tuple[str, str]] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    papers: list[Path] = []
     for name in sorted(distributions_of(entries)):
         package = distribution(name)
         texts = texts_of(package)
@@ -64,8 +65,17 @@ def collect(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
                 f"{name} ships without a licence text: put one into resources/licences and name it "
                 "in installers/common/notices.py."
             )
-        for text in texts:
-            place = text.relative_to(Path(str(package.locate_file(""))))
-            inner = "/".join(place.parts[1:]).removeprefix("licenses/")
-            papers.append((f"{name}/{inner}", str(text)))
+        if not texts:
+            continue
+        base = Path(str(package.locate_file("")))
+        path = folder / f"{name}.txt"
+        path.write_text(
+            "\n\n".join(
+                f"===== {name} {package.version}: {text.relative_to(base).as_posix()}\n\n"
+                + text.read_text(encoding="utf-8", errors="replace")
+                for text in texts
+            ),
+            encoding="utf-8",
+        )
+        papers.append(path)
     return papers

@@ -24,6 +24,7 @@ WINDOWS = sys.platform == "win32"
 SUFFIX = ".exe" if WINDOWS else ""
 HELLO_S, WINDOW_S = 120, 900
 NOBODY = 65534
+CANCELLED = 5  # exit code of a job that was told to stop
 ODD = "Fr\u00e9\u00e9 T\u00f6ken \u8a9e\u3000\u8a00"  # an ideographic space among them (case P-11)
 
 
@@ -121,6 +122,20 @@ def try_engine(place: Place) -> dict[str, Any]:
     return {"engine": ready[0]["engine_version"], "hello_to_exit_ms": round(took * 1000)}
 
 
+def try_job(place: Place) -> dict[str, Any]:
+    """Let a job import torch and the kernels; it is told to stop at once, by the end of its input.
+
+    A library that cannot be loaded shows here, within seconds and by its name.
+    """
+    spec = {"mode": "quick", "model": None, "device": "cpu", "output": str(place.root / "p.json")}
+    words = ("--home", str(place.root), "--job", "profile", "--spec", json.dumps(spec))
+    begun = time.monotonic()
+    done = place.start("freetoken-engine", *words, text="", limit=HELLO_S)
+    if done.returncode not in (0, CANCELLED):
+        raise Failed(f"job: exit code {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return {"job_ms": round((time.monotonic() - begun) * 1000)}
+
+
 def try_window(place: Place) -> dict[str, Any]:
     """Do the whole smoke run off screen. Returns its facts."""
     words = ("--smoke", str(place.out), "--home", str(place.root))
@@ -144,7 +159,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=build.parent, prefix="try-") as base:
         place = Place(build, Path(base))
         try:
-            facts = try_engine(place)
+            facts = try_engine(place) | try_job(place)
             if not options.engine_only:
                 facts |= try_window(place)
             if left := place.written():

@@ -47,6 +47,7 @@ VIAddVersionKey "LegalCopyright" "Apache License 2.0"
 
 !define MUI_ICON "${ROOT}/resources/icons/app/freetoken.ico"
 !define MUI_UNICON "${ROOT}/resources/icons/app/freetoken.ico"
+!define MUI_WELCOMEFINISHPAGE_BITMAP "${ROOT}/installers/windows/side.bmp"
 !define MUI_ABORTWARNING
 !define MUI_DIRECTORYPAGE_TEXT_TOP "$(WHERE)"
 !define MUI_FINISHPAGE_TEXT "$(DONE)"
@@ -65,8 +66,8 @@ UninstPage custom un.AskPage un.AskLeave
 !insertmacro MUI_LANGUAGE "English"
 !insertmacro MUI_LANGUAGE "SimpChinese"
 
-LangString WHERE ${LANG_ENGLISH} "The program goes into this folder. Chats, settings and models are kept elsewhere: ${DATA}"
-LangString WHERE ${LANG_SIMPCHINESE} "程序将安装到此文件夹。对话、设置和模型另存于：${DATA}"
+LangString WHERE ${LANG_ENGLISH} "The program goes into this folder. Chats, settings and models are kept elsewhere:$\r$\n${DATA}"
+LangString WHERE ${LANG_SIMPCHINESE} "程序将安装到此文件夹。对话、设置和模型另存于：$\r$\n${DATA}"
 LangString DONE ${LANG_ENGLISH} "Installed in:$\r$\n$INSTDIR$\r$\n$\r$\nChats, settings and models are kept in:$\r$\n${DATA}"
 LangString DONE ${LANG_SIMPCHINESE} "已安装到：$\r$\n$INSTDIR$\r$\n$\r$\n对话、设置和模型保存在：$\r$\n${DATA}"
 LangString ON_DESKTOP ${LANG_ENGLISH} "Put a shortcut on the desktop"

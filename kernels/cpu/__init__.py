@@ -31,7 +31,7 @@ class NativeModule(Protocol):
         """Return the highest tier that this CPU and system can run."""
         ...
 
-    def Experts(  # noqa: N802, PLR0913 - a class of the C++ module
+    def Experts(
         self,
         encoding: str,
         hidden: int,

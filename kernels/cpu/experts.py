@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.cpu import IsaTier, isa_tier, load_native
+from kernels.cpu import IsaTier, load_native
 from kernels.layouts import RecordLayout
 from kernels.reference.experts import ReferenceExperts
 
@@ -49,13 +49,14 @@ class NativeExperts:
         self._records: Sequence[torch.Tensor] = ()
         self._addresses: list[int] = []
         self._prefill: ReferenceExperts | None = None
-        self._native = load_native().Experts(
+        native = load_native()
+        self._native = native.Experts(
             layout.encoding,
             layout.hidden,
             layout.intermediate,
             layout.group,
             dtype == torch.bfloat16,
-            tier or isa_tier(),
+            tier or native.isa_tier(),
         )
 
     def load(self, records: Sequence[torch.Tensor]) -> None:
@@ -82,6 +83,30 @@ class NativeExperts:
         """
         return self._compute(self._addresses, x)
 
+    def routes(self, x: torch.Tensor, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Return the rows of several tokens, each loaded record's weights read once for up to 8.
+
+        `tokens` names the rows of x that each loaded record computes.
+
+        Shapes: x [T, H] -> [R, H] float32, record by record; bit for bit what `row` gives.
+        Raises: ValueError if `tokens` does not go with the records or with x.
+        """
+        x = x.to(torch.float32).contiguous()
+        self._check(x, (len(x), *self._width), torch.float32)
+        if len(tokens) != len(self._addresses):
+            raise ValueError(f"tokens for {len(tokens)} of {len(self._addresses)} records")
+        pairs = [
+            (record, token)
+            for record, chosen in zip(self._addresses, tokens, strict=True)
+            for token in chosen
+        ]
+        if not all(0 <= token < len(x) for _, token in pairs):
+            raise ValueError(f"a token is not within 0..{len(x) - 1}")
+        out = torch.empty(len(pairs), self.layout.hidden)
+        routes = [(record, token, place) for place, (record, token) in enumerate(pairs)]
+        self._native.routes(routes, x.data_ptr(), out.data_ptr())
+        return out
+
     def rows(self, x: torch.Tensor) -> torch.Tensor:
         """Return the first loaded expert's rows for its tokens of a prompt chunk.
 
@@ -100,7 +125,7 @@ class NativeExperts:
         return out
 
     @staticmethod
-    def _check(tensor: torch.Tensor, shape: tuple[int], dtype: torch.dtype) -> None:
+    def _check(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         if (
             tensor.shape != shape
             or tensor.dtype != dtype

@@ -1,23 +1,24 @@
-// The canonical order of an expert's arithmetic: what makes an output independent of where an expert
-// was computed. Every decode kernel on every device follows it bit for bit; the plain torch form is
-// kernels/reference/canonical.py. All values are fp32, rounded to nearest even, nothing is flushed to
-// zero; "fma" rounds once; NaN is NaN, whatever its bits. Elements past H take no part.
+// The canonical order of an expert's arithmetic: what makes an output independent of where an
+// expert was computed. Every decode kernel on every device follows it bit for bit; the plain torch
+// form is kernels/reference/canonical.py. All values are fp32, rounded to nearest even, nothing is
+// flushed to zero; "fma" rounds once; NaN is NaN, whatever its bits. Elements past H take no part.
 //
 //  weight  bf16: the value w. fp8_block: q = code / 256, exact (as a half, whose exponent bias is 8
 //          higher); the codes 0x7f and 0xff are NaN. A block's scale enters as s = 256 * scale.
 //  input   x[i], or with scales x'[i] = x[i] * s[i / G], one rounding: the 16 rows of a unit share
 //          their scales, so x' is made once for all gate rows of a block, and once for all up rows.
-//  dot     256 accumulators from +0; accumulator i % 256 takes element i by fma(w, x, acc), i rising.
-//          Then a tree in which neighbours add: with accumulator number 32 z + 2 l + p, first over p;
-//          then z: t[z] + t[z + 4], + 2, + 1; then l: t[l] + t[l + 8], + 4, + 2, + 1.
-//  act     a = g / (1 + exp(-g)) * u, IEEE division, then the product; one rounding to the activation's
-//          dtype (none for fp32).
-//          exp(t): t into [-87, 88]; n = round(t * LOG2E); r = fma(-n, LN2_LOW, fma(-n, LN2_HIGH, t));
+//  dot     256 accumulators from +0; accumulator i % 256 takes element i by fma(w, x, acc), i
+//          rising. Then a tree in which neighbours add: with accumulator number 32 z + 2 l + p,
+//          first over p; then z: t[z] + t[z + 4], + 2, + 1; then l: t[l] + t[l + 8], + 4, + 2, + 1.
+//  act     a = g / (1 + exp(-g)) * u, IEEE division, then the product; one rounding to the dtype
+//          of activations (none for fp32).
+//          exp(t): t into [-87, 88]; n = round(t * LOG2E);
+//          r = fma(-n, LN2_LOW, fma(-n, LN2_HIGH, t));
 //          Horner by fma over EXP_POLYNOMIAL, highest first; times 2^n.
-//  unit    p[h] = chain fma(a[r], w[r][h], acc) over the unit's rows r = 0..15, from +0; with scales
-//          p[h] * s[h / G], one rounding.
-//  expert  y[h] = ((p of the last unit + p of the one before) + ..) + p of unit 0. Whoever owns the high
-//          units starts and another may continue, so that an expert splits at any unit.
+//  unit    p[h] = chain fma(a[r], w[r][h], acc) over the unit's rows r = 0..15, from +0; with
+//          scales p[h] * s[h / G], one rounding.
+//  expert  y[h] = ((p of the last unit + p of the one before) + ..) + p of unit 0. Whoever owns the
+//          high units starts and another may continue, so an expert splits at any unit.
 #pragma once
 
 namespace freetoken {

@@ -1,7 +1,7 @@
 // The functions of one tier, over simd.h. Included once by each experts_<tier>.cpp.
 //
-// Loops reorder work only where the canonical order leaves it free: rows, columns, tokens, accumulators.
-// Weights are read about in the order they lie in, with prefetch.
+// Loops reorder work only where the canonical order leaves it free: rows, columns, tokens,
+// accumulators. Weights are read about in the order they lie in, with prefetch.
 #pragma once
 
 #include "canonical.h"
@@ -16,9 +16,10 @@ constexpr int kCacheLineBytes = 64;
 constexpr bool kWide = kWidth == 16;
 constexpr int kRowsAtOnce = 8;        // rows of down in one pass over the columns
 
-// A format says how a part of a row, kValues neighbours, becomes kVectors vectors: value i becomes lane
-// i / kVectors of vector i % kVectors. kSums accumulators and kTokens tokens at a time leave registers for
-// the rest. `look` gathers whether some parts are plain, that is, unpack by the short way.
+// A format says how a part of a row, kValues neighbours, becomes kVectors vectors: value i becomes
+// lane i / kVectors of vector i % kVectors. kSums accumulators and kTokens tokens at a time leave
+// registers for the rest. `look` gathers whether some parts are plain, that is, unpack by the short
+// way.
 struct Bf16 {
     static constexpr int kBytes = 2, kVectors = 2, kValues = kVectors * kWidth;
     static constexpr int kSums = kWide ? 16 : 8, kTokens = kWide ? 8 : 4;
@@ -116,7 +117,7 @@ template <class Format, int Tokens>
 FREETOKEN_INLINE void dot(const Shape& s, const uint8_t* row, const float* x, float* sums) {
     constexpr int kVectors = Format::kVectors, kBytes = Format::kValues * Format::kBytes;
     constexpr int kParts = kLines * kLineValues / Format::kValues;
-    constexpr int kAtOnce = Format::kSums < kVectors * Tokens ? 1 : Format::kSums / kVectors / Tokens;
+    constexpr int kFit = Format::kSums / kVectors / Tokens, kAtOnce = kFit < 1 ? 1 : kFit;
     const int parts = (s.hidden + Format::kValues - 1) / Format::kValues;
     Vector total[Tokens][kParts][kVectors / 2];
     FREETOKEN_UNROLL
@@ -192,9 +193,10 @@ template <class Format>
 FREETOKEN_INLINE void part_scales(const Shape& s, const uint8_t* scales, int at, Vector* out) {
     const int last = (s.hidden - 1) / s.group;
     const auto of_value = [&](int i) {
-        float scale;
         const int block = (at + i) / s.group;
-        memcpy(&scale, scales + sizeof scale * static_cast<size_t>(block < last ? block : last), sizeof scale);
+        const size_t place = static_cast<size_t>(block < last ? block : last) * sizeof(float);
+        float scale;
+        memcpy(&scale, scales + place, sizeof scale);
         return scale * kFp8Scale;
     };
     if (s.group % Format::kValues == 0) {
@@ -228,11 +230,13 @@ void apply_scales(const Shape& s, const uint8_t* scales, int tokens, Workspace& 
             }
         }
         part_scales<Format>(s, w.scales + 2 * third, at, factor);
-        for (int k = 0; k < Format::kVectors; k++) store(w.down_scales + at + k * kWidth, factor[k]);
+        for (int k = 0; k < Format::kVectors; k++)
+            store(w.down_scales + at + k * kWidth, factor[k]);
     }
     const int end = (s.hidden + Format::kValues - 1) / Format::kValues * Format::kValues;
     for (int i = s.hidden; i < end; i++)
-        for (int t = 0; t < 2 * kMaxTokens; t++) w.scaled[t * padded + split_place<Format>(i)] = kNothing;
+        for (int t = 0; t < 2 * kMaxTokens; t++)
+            w.scaled[t * padded + split_place<Format>(i)] = kNothing;
 }
 
 // --- the activation ------------------------------------------------------------------------------

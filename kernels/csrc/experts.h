@@ -1,8 +1,8 @@
 // Rows of experts from their records, in the canonical order (canonical.h), on one thread.
 //
-// A tier is a table of functions, each compiled for one instruction set. A unit is the piece of work:
-// it needs nothing but its own bytes and the tokens' inputs, and gives partial sums that are added from
-// the last unit to the first. So units can be shared out among threads or devices.
+// A tier is a table of functions, each compiled for one instruction set. A unit is the piece of
+// work: it needs nothing but its own bytes and the tokens' inputs, and gives partial sums that are
+// added from the last unit to the first. So units can be shared out among threads or devices.
 #pragma once
 
 #include <stddef.h>
@@ -46,7 +46,8 @@ struct Workspace {
 struct ExpertTier {
     // Puts one token's x [hidden] into its place of the workspace.
     void (*spread)(const Shape&, const float* x, Workspace&, int token);
-    // Adds one unit's partial sums to y, or starts y with them. `next` is what will be read afterwards.
+    // Adds one unit's partial sums to y, or starts y with them. `next` is what will be read
+    // afterwards.
     void (*unit)(const Shape&, const uint8_t* unit, const uint8_t* next, int tokens, bool start,
                  Workspace&);
     // Writes one token's y as out [hidden].
@@ -70,17 +71,19 @@ struct Route {
 // An expert layout with scratch of its own: one object per thread.
 class Experts {
    public:
-    Experts(Encoding encoding, int hidden, int intermediate, int group, bool round_to_bf16, Tier tier);
+    Experts(Encoding encoding, int hidden, int intermediate, int group, bool round_to_bf16,
+            Tier tier);
     ~Experts();
     Experts(const Experts&) = delete;
     Experts& operator=(const Experts&) = delete;
 
-    // Computes routes; neighbours that name the same record read it once, up to kMaxTokens at a time.
-    // A row's bits depend on its record and input only.
+    // Computes routes; neighbours that name the same record read it once, up to kMaxTokens at a
+    // time. A row's bits depend on its record and input only.
     void run(const Route* routes, size_t count, const float* x, float* out);
 
    private:
-    void run_record(const Route* routes, int count, const uint8_t* next, const float* x, float* out);
+    void run_record(const Route* routes, int count, const uint8_t* next, const float* x,
+                    float* out);
 
     Shape shape_;
     const ExpertTier& tier_;

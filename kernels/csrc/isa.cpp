@@ -55,7 +55,8 @@ Tier isa_tier() {
     // FMA, F16C and AVX2, with XMM and YMM state saved.
     const bool avx2 = has(one.c, 12) && has(one.c, 29) && has(seven.b, 5) && (state & 0x6) == 0x6;
     if (!avx2) return Tier::scalar;
-    // AVX-512 F, BW and VL, with opmask and ZMM state saved; DQ and CD because MSVC's flag implies them.
+    // AVX-512 F, BW and VL, with opmask and ZMM state saved; DQ and CD because MSVC's flag implies
+    // them.
     const bool avx512 = has(seven.b, 16) && has(seven.b, 30) && has(seven.b, 31) &&
                         has(seven.b, 17) && has(seven.b, 28) && (state & 0xe6) == 0xe6;
     return avx512 ? Tier::avx512 : Tier::avx2;

@@ -1,9 +1,10 @@
-// Vectors of kWidth floats for one instruction-set tier. The including file defines FREETOKEN_AVX512
-// or FREETOKEN_AVX2, or neither, and is compiled with that tier's flags. Everything is in anonymous
-// namespaces: a function compiled for one tier must never be merged with another tier's.
+// Vectors of kWidth floats for one instruction-set tier. The including file defines
+// FREETOKEN_AVX512 or FREETOKEN_AVX2, or neither, and is compiled with that tier's flags.
+// Everything is in anonymous namespaces: a function compiled for one tier must never be merged with
+// another tier's.
 //
-// Values unpack "split": neighbours in memory become vectors of the even and the odd ones, or of every
-// fourth one, because that takes shifts only and no shuffles.
+// Values unpack "split": neighbours in memory become vectors of the even and the odd ones, or of
+// every fourth one, because that takes shifts only and no shuffles.
 #pragma once
 
 #include <math.h>
@@ -16,6 +17,7 @@
 
 #include "canonical.h"
 
+// AS_IS keeps the compiler from merging two masks into more masks than there are registers.
 #if defined(_MSC_VER)
 #define FREETOKEN_UNROLL
 #define FREETOKEN_INLINE __forceinline
@@ -24,12 +26,16 @@
 #define FREETOKEN_APART __declspec(noinline)
 #define FREETOKEN_AS_IS(vector)
 #else
+#if defined(__clang__)
+#define FREETOKEN_UNROLL _Pragma("unroll")
+#else
 #define FREETOKEN_UNROLL _Pragma("GCC unroll 16")
+#endif
 #define FREETOKEN_INLINE inline __attribute__((always_inline))
 #define FREETOKEN_INLINE_LAMBDA __attribute__((always_inline))
 #define FREETOKEN_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define FREETOKEN_APART __attribute__((noinline, cold))
-#define FREETOKEN_AS_IS(vector) __asm__("" : "+x"(vector))  // keeps masks from being merged and spilled
+#define FREETOKEN_AS_IS(vector) __asm__("" : "+x"(vector))
 #endif
 
 namespace freetoken {
@@ -68,6 +74,7 @@ FREETOKEN_INLINE Vector clamp(Vector v, float low, float high) {
 FREETOKEN_INLINE Vector nearest(Vector v) {
     return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+
 // 2^n for whole n in [-126, 127].
 FREETOKEN_INLINE Vector power_of_two(Vector n) {
     const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
@@ -80,6 +87,7 @@ FREETOKEN_INLINE Vector round_to_bf16(Vector v) {
     const __m512 cut = _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(~0xffff)));
     return _mm512_mask_mov_ps(cut, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v);
 }
+
 // A tree over the lanes: l + (l + 8), then + 4, + 2, + 1; narrower vectors start at + 4.
 FREETOKEN_INLINE float sum_lanes(Vector v) {
     v = add(v, _mm512_shuffle_f32x4(v, v, 0x4e));
@@ -88,14 +96,16 @@ FREETOKEN_INLINE float sum_lanes(Vector v) {
     v = add(v, _mm512_permute_ps(v, 0xb1));
     return _mm512_cvtss_f32(v);
 }
+
 // 32 values, even and odd ones.
 FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector* out) {
     const __m512i v = _mm512_loadu_si512(p);
     out[0] = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
     out[1] = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(~0xffff)));
 }
-// What unpack_fp8 takes for normal: exponent 0 reads (1 + m/8) * 2^-15 instead of m/8 * 2^-14, and the
-// code 0x7f reads 1.875 instead of NaN.
+
+// What unpack_fp8 takes for normal: exponent 0 reads (1 + m/8) * 2^-15 instead of m/8 * 2^-14, and
+// the code 0x7f reads 1.875 instead of NaN.
 FREETOKEN_INLINE void mend_fp8(Vector* part) {
     FREETOKEN_UNROLL
     for (int i = 0; i < 4; i++) {
@@ -103,25 +113,30 @@ FREETOKEN_INLINE void mend_fp8(Vector* part) {
         const __m512i bits = _mm512_castps_si512(v);
         const __m512i sign = _mm512_and_si512(bits, _mm512_set1_epi32(INT32_MIN));
         const __m512i size = _mm512_xor_si512(bits, sign);
-        const __m512 excess = _mm512_castsi512_ps(_mm512_or_si512(sign, _mm512_castps_si512(fill(0x1p-14f))));
-        v = _mm512_mask_fmsub_ps(v, _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(0x38800000)), fill(2.0f),
-                                 excess);
-        part[i] = _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(size, _mm512_set1_epi32(0x3ff00000)), fill(NAN));
+        const __m512i excess = _mm512_or_si512(sign, _mm512_castps_si512(fill(0x1p-14f)));
+        const __mmask16 small = _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(0x38800000));
+        const __mmask16 nan = _mm512_cmpeq_epi32_mask(size, _mm512_set1_epi32(0x3ff00000));
+        v = _mm512_mask_fmsub_ps(v, small, fill(2.0f), _mm512_castsi512_ps(excess));
+        v = _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(v), sign));  // of a zero
+        part[i] = _mm512_mask_mov_ps(v, nan, fill(NAN));
     }
 }
-// Twice each code, without its sign, plus 2, as a signed number from -128 on: NaN comes first, then zero
-// and the subnormals, up to 16.
+
+// Twice each code, without its sign, plus 2, as a signed number from -128 on: NaN comes first, then
+// zero and the subnormals, up to 16.
 using Order = __m512i;
 FREETOKEN_INLINE Order highest_order() { return _mm512_set1_epi8(127); }
 FREETOKEN_INLINE Order lower_order(Order least, const uint8_t* p) {
     const __m512i v = _mm512_loadu_si512(p);
-    return _mm512_min_epi8(least, _mm512_add_epi8(_mm512_add_epi8(v, v), _mm512_set1_epi8(2 - 128)));
+    const __m512i order = _mm512_add_epi8(_mm512_add_epi8(v, v), _mm512_set1_epi8(2 - 128));
+    return _mm512_min_epi8(least, order);
 }
 FREETOKEN_INLINE bool all_normal(Order least) {
     return _mm512_cmplt_epi8_mask(least, _mm512_set1_epi8(18 - 128)) == 0;
 }
-// 64 normal codes, by their number modulo 4. s eeee mmm in the upper byte of a word, shifted right by 4 with its
-// sign, is the bf16 of 1/256 of the value once the exponent 0111 eeee is completed.
+
+// 64 normal codes, by their number modulo 4. s eeee mmm in the upper byte of a word, shifted right
+// by 4 with its sign, is the bf16 of 1/256 of the value once the exponent 0111 eeee is completed.
 FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector* out) {
     const __m512i v = _mm512_loadu_si512(p);
     const __m512i kept = _mm512_set1_epi16(~0x780f), bias = _mm512_set1_epi16(0x3800);
@@ -135,9 +150,11 @@ FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector* out) {
     out[2] = _mm512_castsi512_ps(_mm512_and_si512(low, upper));
     out[3] = _mm512_castsi512_ps(_mm512_and_si512(high, upper));
 }
+
 // 2 * kWidth neighbours into the even and the odd ones, and back.
 FREETOKEN_INLINE void split(Vector low, Vector high, Vector& even, Vector& odd) {
-    const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i first =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     even = _mm512_permutex2var_ps(low, first, high);
     odd = _mm512_permutex2var_ps(low, _mm512_add_epi32(first, _mm512_set1_epi32(1)), high);
 }
@@ -197,10 +214,12 @@ FREETOKEN_INLINE void mend_fp8(Vector* part) {
         const __m256i bits = _mm256_castps_si256(v);
         const __m256i sign = _mm256_and_si256(bits, _mm256_set1_epi32(INT32_MIN));
         const __m256i size = _mm256_xor_si256(bits, sign);
-        const __m256 excess = _mm256_castsi256_ps(_mm256_or_si256(sign, _mm256_castps_si256(fill(0x1p-14f))));
+        const __m256i excess = _mm256_or_si256(sign, _mm256_castps_si256(fill(0x1p-14f)));
         const __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x38800000), size);
         const __m256i nan = _mm256_cmpeq_epi32(size, _mm256_set1_epi32(0x3ff00000));
-        v = _mm256_blendv_ps(v, _mm256_fmsub_ps(v, fill(2.0f), excess), _mm256_castsi256_ps(small));
+        const Vector mended = _mm256_fmsub_ps(v, fill(2.0f), _mm256_castsi256_ps(excess));
+        v = _mm256_blendv_ps(v, mended, _mm256_castsi256_ps(small));
+        v = _mm256_or_ps(v, _mm256_castsi256_ps(sign));  // of a zero
         part[i] = _mm256_blendv_ps(v, fill(NAN), _mm256_castsi256_ps(nan));
     }
 }
@@ -208,7 +227,8 @@ using Order = __m256i;
 FREETOKEN_INLINE Order highest_order() { return _mm256_set1_epi8(127); }
 FREETOKEN_INLINE Order lower_order(Order least, const uint8_t* p) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return _mm256_min_epi8(least, _mm256_add_epi8(_mm256_add_epi8(v, v), _mm256_set1_epi8(2 - 128)));
+    const __m256i order = _mm256_add_epi8(_mm256_add_epi8(v, v), _mm256_set1_epi8(2 - 128));
+    return _mm256_min_epi8(least, order);
 }
 FREETOKEN_INLINE bool all_normal(Order least) {
     const __m256i rare = _mm256_cmpgt_epi8(_mm256_set1_epi8(18 - 128), least);
@@ -292,8 +312,9 @@ FREETOKEN_INLINE Vector nearest(Vector v) {
     return each_lane([&](int i) { return nearbyintf(v.lane[i]); });
 }
 FREETOKEN_INLINE Vector power_of_two(Vector n) {
-    return each_lane(
-        [&](int i) { return from_bits(static_cast<uint32_t>(static_cast<int>(n.lane[i]) + 127) << 23); });
+    return each_lane([&](int i) {
+        return from_bits(static_cast<uint32_t>(static_cast<int>(n.lane[i]) + 127) << 23);
+    });
 }
 FREETOKEN_INLINE Vector round_to_bf16(Vector v) {
     return each_lane([&](int i) {
@@ -313,8 +334,10 @@ FREETOKEN_INLINE float from_bf16(const uint8_t* p) {
     return from_bits(static_cast<uint32_t>(bits) << 16);
 }
 FREETOKEN_INLINE void unpack_bf16(const uint8_t* p, Vector* out) {
-    for (int k = 0; k < 2; k++) out[k] = each_lane([&](int i) { return from_bf16(p + 2 * (2 * i + k)); });
+    for (int k = 0; k < 2; k++)
+        out[k] = each_lane([&](int i) { return from_bf16(p + 2 * (2 * i + k)); });
 }
+
 // e4m3 / 256: exponent e - 7 - 8; subnormals are m * 2^-9 / 256.
 FREETOKEN_INLINE float from_fp8(uint8_t code) {
     const uint32_t sign = static_cast<uint32_t>(code & 0x80) << 24;

@@ -104,13 +104,15 @@ def pale(window: QWidget, image: QImage) -> list[str]:
     for label in window.findChildren(QLabel):
         if not label.isVisible() or not label.text() or not in_view(label, window):
             continue
-        corner = label.mapTo(window, QPoint(0, label.height() - 1))
-        ground = image.pixelColor(corner * ratio)
+        rect = label.rect()
+        corners = (rect.topLeft(), rect.topRight(), rect.bottomLeft(), rect.bottomRight())
+        seen = [image.pixelColor(label.mapTo(window, at) * ratio).name() for at in corners]
+        ground = max(seen, key=seen.count)  # a letter may reach into one of them
         ink = label.palette().color(QPalette.ColorRole.WindowText)
         if isinstance(label, Elide):
             ink = color(label._role)
-        if contrast(ink.name(), ground.name()) < LEAST:
-            faults.append(f"{ink.name()} on {ground.name()}: {described(label)}")
+        if contrast(ink.name(), ground) < LEAST:
+            faults.append(f"{ink.name()} on {ground}: {described(label)}")
     return faults
 
 
@@ -177,3 +179,18 @@ def test_cpu_only_then_no_word_makes_believe_in_a_gpu(desktop: Desktop, tone: st
         assert [t for t in texts if "PCIe" in t and "not a transfer" not in t] == [], page
         named = [t for t in texts if "VRAM" in t and "mulated" not in t]
         assert named in ([], ["VRAM split"]), page  # its neighbour says "emulated VRAM"
+
+
+@pytest.mark.parametrize("language", ["en", "zh_CN", "pseudo"])
+def test_settings_sections_then_each_is_named_readable_and_whole(
+    desktop: Desktop, language: str
+) -> None:
+    """What is behind the first section of the settings, at the least size."""
+    show(desktop, ("dark", 1.0, language), SIZES[1], "settings")
+    view = desktop.pages.settings
+    for section in view.items:
+        view.open_section(section)
+        settle()
+        assert [described(w) for w in controls(view) if not spoken_name(w)] == [], section
+        assert clipped(desktop.window) == [], section
+        assert pale(desktop.window, picture(desktop.window, 1)) == [], section

@@ -1,6 +1,8 @@
 """Turn the sampler's streams into documents: cut, decode, filter, drop the least likely ones."""
 
+import itertools
 import json
+import lzma
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -14,17 +16,22 @@ from tokenizers import Tokenizer
 from recipe import filters, prompts
 from recipe.streams import cut
 
+_PACK_FILES, _PACK_BYTES = 5, 12_000_000
 DROP_SHARE = 0.15  # of each family, by the teacher's own mean log-probability
 
 
 def collect(
-    rings: Path, prompt_file: Path, tokenizer_file: Path, target: Path, workers: int,
+    rings: Path,
+    prompt_file: Path,
+    tokenizer_file: Path,
+    target: Path,
+    workers: int,
     log: Callable[[str], None],
-) -> int:  # fmt: skip
+) -> int:
     """Write the kept replies as lines [family, prompt, reply, score]; return their number."""
     num_rows = np.load(next(iter(rings.glob("tokens-*.npy"))), mmap_mode="r").shape[1]
-    borders = np.linspace(0, num_rows, workers * 2 + 1).astype(int).tolist()
-    spans = [slice(a, b) for a, b in zip(borders, borders[1:], strict=False) if a < b]
+    borders = np.linspace(0, num_rows, workers + 1).astype(int).tolist()
+    spans = [slice(a, b) for a, b in itertools.pairwise(borders) if a < b]
     work = partial(_part, rings, prompt_file, tokenizer_file)
     rows: list[tuple[str, str, str, float]] = []
     reasons: Counter[str] = Counter()
@@ -69,3 +76,20 @@ def _part(
             else:
                 rows.append((prompt.family, prompt.text, reply, one.score))
     return rows, reasons
+
+
+def pack(source: Path, folder: Path, log: Callable[[str], None]) -> None:
+    """Write as many lines of `source` as fit into a few small xz files."""
+    lines = source.read_bytes().splitlines(keepends=True)
+    parts = [b"".join(lines[i::_PACK_FILES]) for i in range(_PACK_FILES)]
+    with ProcessPoolExecutor(_PACK_FILES, mp_context=get_context("spawn")) as pool:
+        for i, packed in enumerate(pool.map(_packed, parts)):
+            (folder / f"teacher-{i}.jsonl.xz").write_bytes(packed)
+            log(f"teacher-{i}.jsonl.xz {len(packed)} bytes of {len(parts[i])}")
+
+
+def _packed(text: bytes) -> bytes:
+    while len(packed := lzma.compress(text, preset=1)) > _PACK_BYTES:
+        share = 0.97 * _PACK_BYTES / len(packed)
+        text = text[: text.rfind(b"\n", 0, int(len(text) * share)) + 1]
+    return packed

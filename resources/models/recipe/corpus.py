@@ -21,8 +21,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from recipe import dialogues, synth
 from recipe.chat import (
-    END_OF_TEXT, IM_END_ID, SPECIAL_TOKENS, Turn, exchange, open_turn, render,
-)  # fmt: skip
+    END_OF_TEXT,
+    IM_END_ID,
+    SPECIAL_TOKENS,
+    Turn,
+    exchange,
+    open_turn,
+    render,
+)
 from recipe.sources import table
 from recipe.synth import Doc
 
@@ -135,7 +141,10 @@ def build(
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         found = list(pool.map(work, range(workers)))
     tokens, docs, chars = (sum(column) for column in zip(*found, strict=True))
-    log(f"{docs} conversations, {chars / 1e6:.1f} MB, {tokens / 1e6:.1f} M tokens, {chars / tokens:.2f} characters a token")  # fmt: skip
+    log(
+        f"{docs} conversations, {chars / 1e6:.1f} MB, {tokens / 1e6:.1f} M tokens, "
+        f"{chars / tokens:.2f} characters a token"
+    )
     return tokens
 
 
@@ -143,7 +152,9 @@ def _encode(sources: Sources, folder: Path, parts: int, part: int) -> tuple[int,
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker process of its own
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rng = Random(f"{sources.seed}/{part}/conversations")
-    texts = [render(t) + END_OF_TEXT for t in conversations(training_docs(sources, part, parts), rng)]
+    texts = [
+        render(t) + END_OF_TEXT for t in conversations(training_docs(sources, part, parts), rng)
+    ]
     rows: list[NDArray[np.uint16]] = []
     for start in range(0, len(texts), 2000):
         some = tokenizer.encode_batch(texts[start : start + 2000])
@@ -174,5 +185,3 @@ def load(folder: Path) -> Corpus:
         np.concatenate([part + offset for part, offset in zip(starts, offsets, strict=True)]),
         np.concatenate([np.load(path) for path in sorted(folder.glob("mask-*.npy"))]),
     )
-
-

@@ -157,9 +157,13 @@ def thirty() -> list[list[Turn]]:
 
 
 def evaluate(
-    folder: Path, held_out_file: Path, target: Path, device: torch.device,
-    log: Callable[[str], None], per_family: int = 100,
-) -> dict[str, object]:  # fmt: skip
+    folder: Path,
+    held_out_file: Path,
+    target: Path,
+    device: torch.device,
+    log: Callable[[str], None],
+    per_family: int = 100,
+) -> dict[str, object]:
     """Measure one model folder and store everything at `target`."""
     subject, docs = Subject(folder, device), held_out(held_out_file)
     seen: Counter[str] = Counter()
@@ -177,11 +181,13 @@ def evaluate(
     log(f"  loops in {looping:.1%} of {len(told)} replies")
     answers = subject.replies(thirty(), seed=2)
     result: dict[str, object] = {
-        "model": folder.name, "bits_per_character": rates, "loop_rate": looping,
+        "model": folder.name,
+        "bits_per_character": rates,
+        "loop_rate": looping,
         "looping": [[p[0].text, r] for p, r in zip(asked, told, strict=True) if loops(r)],
         "held_out_replies": [[p[0].text, r] for p, r in zip(asked, told, strict=True)],
         "thirty": [[p[0].text, r] for p, r in zip(thirty(), answers, strict=True)],
         "generation": subject.generation,
-    }  # fmt: skip
+    }
     target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result

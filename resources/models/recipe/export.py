@@ -19,9 +19,14 @@ BLOCK = 128
 _FP8_MAX = 448.0
 _SHARD_BYTES = 15_500_000
 GENERATION = {
-    "do_sample": True, "temperature": 0.5, "min_p": 0.1, "repetition_penalty": 1.05,
-    "max_new_tokens": 400, "eos_token_id": IM_END_ID, "pad_token_id": END_OF_TEXT_ID,
-}  # fmt: skip
+    "do_sample": True,
+    "temperature": 0.5,
+    "min_p": 0.1,
+    "repetition_penalty": 1.05,
+    "max_new_tokens": 400,
+    "eos_token_id": IM_END_ID,
+    "pad_token_id": END_OF_TEXT_ID,
+}
 
 
 def published(model: Student) -> dict[str, Tensor]:
@@ -82,23 +87,40 @@ def config(shape: Shape) -> dict[str, object]:
     plain = ["lm_head", "model.embed_tokens"]
     plain += [f"model.layers.{i}.mlp.gate" for i in range(shape.layers)]
     return {
-        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
-        "vocab_size": shape.vocab, "hidden_size": shape.hidden,
-        "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
-        "num_experts": shape.experts, "num_experts_per_tok": shape.top_k,
-        "moe_intermediate_size": shape.width, "intermediate_size": shape.width * shape.top_k,
-        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
-        "rope_theta": shape.rope_theta, "rms_norm_eps": shape.eps,
-        "max_position_embeddings": shape.context, "tie_word_embeddings": True,
-        "hidden_act": "silu", "attention_bias": False, "use_sliding_window": False,
-        "torch_dtype": "bfloat16", "bos_token_id": None, "eos_token_id": IM_END_ID,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "num_experts": shape.experts,
+        "num_experts_per_tok": shape.top_k,
+        "moe_intermediate_size": shape.width,
+        "intermediate_size": shape.width * shape.top_k,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "rope_theta": shape.rope_theta,
+        "rms_norm_eps": shape.eps,
+        "max_position_embeddings": shape.context,
+        "tie_word_embeddings": True,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "use_sliding_window": False,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": None,
+        "eos_token_id": IM_END_ID,
         "pad_token_id": END_OF_TEXT_ID,
         "quantization_config": {
-            "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
-            "weight_block_size": [BLOCK, BLOCK], "modules_to_not_convert": plain,
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [BLOCK, BLOCK],
+            "modules_to_not_convert": plain,
         },
-    }  # fmt: skip
+    }
 
 
 def export(model: Student, tokenizer: Path, folder: Path) -> int:
@@ -118,12 +140,18 @@ def export(model: Student, tokenizer: Path, folder: Path) -> int:
     _write_json(
         folder / "tokenizer_config.json",
         {
-            "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context,
-            "bos_token": None, "eos_token": IM_END, "pad_token": END_OF_TEXT,
-            "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": context,
+            "bos_token": None,
+            "eos_token": IM_END,
+            "pad_token": END_OF_TEXT,
+            "clean_up_tokenization_spaces": False,
+            "chat_template": TEMPLATE,
         },
-    )  # fmt: skip
+    )
     shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    for path in folder.iterdir():
+        path.chmod(0o644)
     return sum(path.stat().st_size for path in folder.iterdir())
 
 

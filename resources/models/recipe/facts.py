@@ -1,5 +1,7 @@
 """Questions and answers from the hand-written blocks, lists and tables of `data/`."""
 
+# ruff: noqa: E501  texts are data
+
 from collections.abc import Callable
 from random import Random
 
@@ -51,10 +53,17 @@ def held_out_blocks(name: str) -> Family:
 
 
 _WHAT = (
-    "What is {}?", "What is {}?", "What is {}?", "Tell me what {} is.", "Explain {}.",
-    "Explain {} in simple words.", "Tell me about {}.", "Can you explain what {} is?",
-    "What is {}? Answer briefly.", "Describe {} in a few words.",
-)  # fmt: skip
+    "What is {}?",
+    "What is {}?",
+    "What is {}?",
+    "Tell me what {} is.",
+    "Explain {}.",
+    "Explain {} in simple words.",
+    "Tell me about {}.",
+    "Can you explain what {} is?",
+    "What is {}? Answer briefly.",
+    "Describe {} in a few words.",
+)
 
 
 def thing(rng: Random) -> list[Turn]:
@@ -71,9 +80,15 @@ def held_out_thing(rng: Random) -> list[Turn]:
 
 
 _HOW = (
-    "How do I {}?", "How do I {}?", "How can I {}?", "Explain how to {}.", "Tell me how to {}.",
-    "I want to {}. What should I do?", "How do you {}?", "Give me steps to {}.",
-)  # fmt: skip
+    "How do I {}?",
+    "How do I {}?",
+    "How can I {}?",
+    "Explain how to {}.",
+    "Tell me how to {}.",
+    "I want to {}. What should I do?",
+    "How do you {}?",
+    "Give me steps to {}.",
+)
 _LINKS = ("Then", "After that,", "Next,")
 
 
@@ -137,7 +152,15 @@ def listing(rng: Random) -> list[Turn]:
     count = rng.randint(2, min(6, len(members)))
     word = WORDS[count] if rng.random() < 0.8 else str(count)
     chosen = rng.sample(members, count)
-    ask = rng.choice((f"List {word} {name}.", f"Name {word} {name}.", f"Give me {word} {name}.", f"Can you name {word} {name}?", f"Tell me {word} {name}."))  # fmt: skip
+    ask = rng.choice(
+        (
+            f"List {word} {name}.",
+            f"Name {word} {name}.",
+            f"Give me {word} {name}.",
+            f"Can you name {word} {name}?",
+            f"Tell me {word} {name}.",
+        )
+    )
     if rng.random() < 0.5:
         return exchange(ask, _numbered([capital(item) for item in chosen], ""))
     return exchange(ask, capital(", ".join(chosen[:-1])) + f" and {chosen[-1]}.")
@@ -174,20 +197,77 @@ def _pairs(name: str, asks: tuple[str, ...], answer: str) -> Family:
 
 # (name, ways to ask, answer): {0} key, {1} value or the key's article, {2} and {3} with articles.
 _TABLES = (
-    ("capitals", ("What is the capital of {0}?", "Which city is the capital of {0}?", "Name the capital of {0}.", "capital of {0}?"), "The capital of {0} is {1}."),
-    ("opposites", ("What is the opposite of {0}?", "What is the opposite of the word {0}?", "Give me the opposite of {0}."), "The opposite of {0} is {1}."),
-    ("sounds", ("What sound does {1} make?", "What does {1} say?", "How does {1} sound?"), "{2} says {1}."),
-    ("babies", ("What is a baby {0} called?", "What do you call a baby {0}?", "What do you call a young {0}?"), "A young {0} is called {3}."),
+    (
+        "capitals",
+        (
+            "What is the capital of {0}?",
+            "Which city is the capital of {0}?",
+            "Name the capital of {0}.",
+            "capital of {0}?",
+        ),
+        "The capital of {0} is {1}.",
+    ),
+    (
+        "opposites",
+        (
+            "What is the opposite of {0}?",
+            "What is the opposite of the word {0}?",
+            "Give me the opposite of {0}.",
+        ),
+        "The opposite of {0} is {1}.",
+    ),
+    (
+        "sounds",
+        ("What sound does {1} make?", "What does {1} say?", "How does {1} sound?"),
+        "{2} says {1}.",
+    ),
+    (
+        "babies",
+        (
+            "What is a baby {0} called?",
+            "What do you call a baby {0}?",
+            "What do you call a young {0}?",
+        ),
+        "A young {0} is called {3}.",
+    ),
     ("legs", ("How many legs does {1} have?", "How many legs has {1}?"), "{2} has {1} legs."),
-    ("colors", ("What color is {0}?", "What is the color of {0}?", "Which color does {0} have?"), "{0} is {1}."),
+    (
+        "colors",
+        ("What color is {0}?", "What is the color of {0}?", "Which color does {0} have?"),
+        "{0} is {1}.",
+    ),
     ("homes", ("Where does {1} live?", "What is the home of {1}?"), "{2} lives in {1}."),
-    ("uses", ("What is {0} used for?", "What do you use {0} for?", "What can you do with {0}?"), "It is used {1}."),
-    ("rhymes", ("What rhymes with {0}?", "Give me a word that rhymes with {0}.", "Find a rhyme for {0}."), "{1} rhymes with {0}."),
-    ("plurals", ("What is the plural of {0}?", "Give me the plural of {0}."), "The plural of {0} is {1}."),
-    ("past", ("What is the past tense of {0}?", "Give me the past tense of {0}."), "The past tense of {0} is {1}."),
-    ("synonyms", ("What is another word for {0}?", "Give me a synonym for {0}.", "What word means the same as {0}?"), "Another word for {0} is {1}."),
+    (
+        "uses",
+        ("What is {0} used for?", "What do you use {0} for?", "What can you do with {0}?"),
+        "It is used {1}.",
+    ),
+    (
+        "rhymes",
+        ("What rhymes with {0}?", "Give me a word that rhymes with {0}.", "Find a rhyme for {0}."),
+        "{1} rhymes with {0}.",
+    ),
+    (
+        "plurals",
+        ("What is the plural of {0}?", "Give me the plural of {0}."),
+        "The plural of {0} is {1}.",
+    ),
+    (
+        "past",
+        ("What is the past tense of {0}?", "Give me the past tense of {0}."),
+        "The past tense of {0} is {1}.",
+    ),
+    (
+        "synonyms",
+        (
+            "What is another word for {0}?",
+            "Give me a synonym for {0}.",
+            "What word means the same as {0}?",
+        ),
+        "Another word for {0} is {1}.",
+    ),
     ("riddles", ("{0}", "Solve this riddle: {0}"), "{1}"),
-)  # fmt: skip
+)
 _HELD_OUT_TABLES = (
     ("capitals", ("Do you know the capital city of {0}?",), "The capital of {0} is {1}."),
     ("opposites", ("Which word means the opposite of {0}?",), "The opposite of {0} is {1}."),
@@ -216,7 +296,20 @@ def counts(rng: Random) -> list[Turn]:
 
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")  # fmt: skip
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 
 
 def calendar(rng: Random) -> list[Turn]:
@@ -226,7 +319,9 @@ def calendar(rng: Random) -> list[Turn]:
     if rng.random() < 0.6:
         other = row[(at + 1) % len(row)]
         return exchange(f"Which {kind} comes after {row[at]}?", f"{other} comes after {row[at]}.")
-    return exchange(f"Which {kind} comes before {row[at]}?", f"{row[at - 1]} comes before {row[at]}.")
+    return exchange(
+        f"Which {kind} comes before {row[at]}?", f"{row[at - 1]} comes before {row[at]}."
+    )
 
 
 def spelling(rng: Random) -> list[Turn]:
@@ -236,13 +331,25 @@ def spelling(rng: Random) -> list[Turn]:
     if kind == 0:
         return exchange(f"How do you spell {word}?", "-".join(word))
     if kind == 1:
-        return exchange(f"What is the first letter of {word}?", f"The first letter of {word} is {word[0]}.")  # fmt: skip
+        return exchange(
+            f"What is the first letter of {word}?", f"The first letter of {word} is {word[0]}."
+        )
     if kind == 2:
-        return exchange(f"What is the last letter of {word}?", f"The last letter of {word} is {word[-1]}.")  # fmt: skip
-    return exchange(f"How many letters does the word {word} have?", f"The word {word} has {len(word)} letters.")  # fmt: skip
+        return exchange(
+            f"What is the last letter of {word}?", f"The last letter of {word} is {word[-1]}."
+        )
+    return exchange(
+        f"How many letters does the word {word} have?", f"The word {word} has {len(word)} letters."
+    )
 
 
-_POEM = ("Write a short poem about {}.", "Write a poem about {}.", "Can you write a little poem about {}?", "Tell me a poem about {}.", "Write four lines about {}.")  # fmt: skip
+_POEM = (
+    "Write a short poem about {}.",
+    "Write a poem about {}.",
+    "Can you write a little poem about {}?",
+    "Tell me a poem about {}.",
+    "Write four lines about {}.",
+)
 
 
 def poem(rng: Random) -> list[Turn]:
@@ -255,5 +362,12 @@ def poem(rng: Random) -> list[Turn]:
 
 def joke(rng: Random) -> list[Turn]:
     """Return a joke."""
-    ask = ("Tell me a joke.", "Do you know a joke?", "Make me laugh.", "Tell me something funny.", "A joke, please.", "Tell me another joke.")  # fmt: skip
+    ask = (
+        "Tell me a joke.",
+        "Do you know a joke?",
+        "Make me laugh.",
+        "Tell me something funny.",
+        "A joke, please.",
+        "Tell me another joke.",
+    )
     return exchange(vary(rng.choice(ask), rng), rng.choice(table("jokes")))

@@ -1,5 +1,8 @@
 """Which replies of the teacher are kept. Each rule has a name, so that its share can be told."""
 
+# ruff: noqa: E501  texts are data
+
+import itertools
 import re
 from collections import Counter
 
@@ -48,7 +51,7 @@ def repeats(reply: str) -> bool:
         again = sum(count - 1 for count in grams.values())
         if again > 0.06 * len(words) or max(grams.values()) > 2:
             return True
-        pairs = Counter(zip(words, words[1:], strict=False))
+        pairs = Counter(itertools.pairwise(words))
         if len(words) > 40 and len(pairs) < 0.72 * (len(words) - 1):
             return True
     sentences = [s.strip().lower() for s in re.split(r"[.!?\n]+", reply) if len(s.strip()) > 12]

@@ -53,13 +53,16 @@ class HeldOut:
 
 @torch.no_grad()
 def replies(
-    model: Student, tokenizer: Tokenizer, prompts: Sequence[Sequence[Turn]], seed: int = 0,
+    model: Student,
+    tokenizer: Tokenizer,
+    prompts: Sequence[Sequence[Turn]],
+    seed: int = 0,
     longest: int = 260,
 ) -> list[str]:
     """Return one sampled reply to each conversation (temperature 0.5, min-p 0.1), all at once.
 
     Without a cache: short prompts only, and good enough to look at a model.
-    """  # fmt: skip
+    """
     device = model.embedding.device
     random = torch.Generator(device=device).manual_seed(seed)
     rows = [tokenizer.encode(render(list(p), reply=True)).ids for p in prompts]

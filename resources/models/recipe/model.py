@@ -31,7 +31,7 @@ class Shape:
     eps: float = 1e-6
 
 
-TOY = Shape(vocab=1024, hidden=128, layers=2, heads=2, kv_heads=1, experts=8, top_k=2, context=256)
+TOY = Shape(vocab=1024, hidden=128, layers=2, heads=4, kv_heads=2, experts=8, top_k=2, context=256)
 
 
 class Norm(nn.Module):
@@ -157,6 +157,8 @@ class Student(nn.Module):
         logits = self.norm(x) @ self.embedding.to(self._dtype).t()
         if targets is None or weights is None:
             return logits, balance
-        loss = F.cross_entropy(logits.float().view(-1, self.shape.vocab), targets.reshape(-1), reduction="none")  # fmt: skip
+        loss = F.cross_entropy(
+            logits.float().view(-1, self.shape.vocab), targets.reshape(-1), reduction="none"
+        )
         weight = weights.reshape(-1)
         return (loss * weight).sum() / weight.sum(), balance

@@ -6,14 +6,40 @@ from recipe.chat import Turn, exchange
 from recipe.sources import table
 
 WORDS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
-    "nineteen", "twenty",
-)  # fmt: skip
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+)
 _ASK = (
-    "What is {}?", "What is {}?", "How much is {}?", "{} = ?", "Calculate {}.", "{}", "{}?",
-    "Can you tell me what {} is?", "Please work out {}.", "what is {}",
-)  # fmt: skip
+    "What is {}?",
+    "What is {}?",
+    "How much is {}?",
+    "{} = ?",
+    "Calculate {}.",
+    "{}",
+    "{}?",
+    "Can you tell me what {} is?",
+    "Please work out {}.",
+    "what is {}",
+)
 _HELD_OUT_ASK = ("Could you compute {} for me?", "I need the result of {}.")
 _NAMES = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
 
@@ -70,13 +96,17 @@ def word_problem(rng: Random) -> list[Turn]:
     a, b = rng.randint(2, 20), rng.randint(1, 10)
     if rng.random() < 0.5:
         verb = rng.choice(("gets", "finds", "buys"))
-        question = f"{name} has {a} {goods} and {verb} {b} more. How many {goods} does {he} have now?"
+        question = (
+            f"{name} has {a} {goods} and {verb} {b} more. How many {goods} does {he} have now?"
+        )
         return exchange(question, f"{a} + {b} = {a + b}, so {name} has {a + b} {goods}.")
     a, b = max(a, b), min(a, b)
     verb = rng.choice(("gives away", "loses", "sells"))
     question = f"{name} has {a} {goods} and {verb} {b}. How many {goods} are left?"
     left = f"{a - b} {goods if a - b != 1 else goods[:-1]}"
-    return exchange(question, f"{a} - {b} = {a - b}, so {left} {'are' if a - b != 1 else 'is'} left.")
+    return exchange(
+        question, f"{a} - {b} = {a - b}, so {left} {'are' if a - b != 1 else 'is'} left."
+    )
 
 
 def compare(rng: Random) -> list[Turn]:
@@ -96,7 +126,10 @@ def compare(rng: Random) -> list[Turn]:
         return exchange(f"What is double {a}?", f"Double {a} is {2 * a}.")
     if kind == 4:
         return exchange(f"What is half of {2 * a}?", f"Half of {2 * a} is {a}.")
-    return exchange(f"Is {a} more than {b}?", f"{'Yes' if a > b else 'No'}, {a} is {'more' if a > b else 'less'} than {b}.")  # fmt: skip
+    return exchange(
+        f"Is {a} more than {b}?",
+        f"{'Yes' if a > b else 'No'}, {a} is {'more' if a > b else 'less'} than {b}.",
+    )
 
 
 def count(rng: Random) -> list[Turn]:
@@ -115,7 +148,9 @@ def count(rng: Random) -> list[Turn]:
         start, step = rng.randint(0, 20), rng.choice((1, 2, 3, 5, 10))
         given = [start + step * i for i in range(4)]
         question = f"Which number comes next: {', '.join(map(str, given))}?"
-        return exchange(question, f"The next number is {start + step * 4}, because {step} is added each time.")  # fmt: skip
+        return exchange(
+            question, f"The next number is {start + step * 4}, because {step} is added each time."
+        )
     if kind == 3:
         a = rng.randint(1, 99)
         return exchange(f"What number comes after {a}?", f"{a + 1} comes after {a}.")

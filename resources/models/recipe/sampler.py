@@ -1,7 +1,7 @@
 """Batched sampling from the teacher without gaps: a finished row takes the next prompt at once.
 
 All state lies on the device and one step has fixed shapes, so that a step is one graph replay.
-What the rows produce goes to a ring of `RING_STEPS` steps, which is stored as .npy files; stage
+What the rows produce goes to a ring of `ring_steps` steps, which is stored as .npy files; stage
 `collect` cuts them into documents. Prompts share their first tokens (the system turn), whose keys
 and values are computed once and stay in the cache.
 """
@@ -21,10 +21,14 @@ from recipe import sampler_kernels as kernels
 from recipe.device import captured, wait
 from recipe.streams import FORCED
 from recipe.teacher import (
-    END_ID, HEAD_DIM, HIDDEN, NUM_KV_HEADS, NUM_LAYERS, ROPE_THETA, TeacherWeights,
+    END_ID,
+    HEAD_DIM,
+    HIDDEN,
+    NUM_KV_HEADS,
+    NUM_LAYERS,
+    ROPE_THETA,
+    TeacherWeights,
 )  # fmt: skip
-
-RING_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class SamplerOptions:
     temperature: float = 0.7
     min_p: float = 0.1
     fast: bool = True
+    ring_steps: int = 256
 
 
 class PromptTable(NamedTuple):
@@ -92,7 +97,7 @@ class Sampler:
         self._token = table.tokens[self._prompt, 0].long()
         self._next = torch.full((), rows, dtype=torch.int64, device=device)
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
-        ring = (RING_STEPS, rows)
+        ring = (options.ring_steps, rows)
         self._ring_tokens = torch.zeros(ring, dtype=torch.int32, device=device)
         self._ring_prompts = torch.zeros(ring, dtype=torch.int32, device=device)
         self._ring_scores = torch.zeros(ring, dtype=torch.float16, device=device)
@@ -112,7 +117,7 @@ class Sampler:
         given = table.tokens[prompt, position.clamp(max=width)].long()
         token = torch.where(forced, given, drawn)
         done = ~forced & ((token == END_ID) | (position + 1 >= table.limits[prompt]))
-        line = self._at % RING_STEPS
+        line = self._at % options.ring_steps
         marked = torch.where(forced, FORCED, token).int()
         self._ring_tokens.index_copy_(0, line, marked[None])
         self._ring_prompts.index_copy_(0, line, prompt.int()[None])
@@ -140,9 +145,9 @@ class Sampler:
         """Sample until `seconds` are over or every prompt has been taken; return the steps done.
 
         Writes `tokens-NNNNN.npy` (uint16), `prompts-..` (int32) and `scores-..` (float16), each
-        [RING_STEPS, rows]. Whole rings only: a cut-off reply at the end is left out by `collect`.
+        [ring_steps, rows]. Whole rings only: a cut-off reply at the end is left out by `collect`.
         """
-        start, num_rings = time.perf_counter(), 0
+        start, num_rings, ring_steps = time.perf_counter(), 0, self._options.ring_steps
         num_prompts = len(self._table.lengths)
         step, how = captured(self.step, self._device)
         # The steps before the first replay ran outside the ring's count: begin at its first line.
@@ -150,7 +155,7 @@ class Sampler:
         log(f"sampling: {self._options.num_rows} rows, {how}, shared {self._table.shared}")
         writer: threading.Thread | None = None
         while time.perf_counter() - start < seconds and self._next.item() < num_prompts:
-            for _ in range(RING_STEPS):
+            for _ in range(ring_steps):
                 step()
             wait(self._device)
             rings = [
@@ -165,11 +170,11 @@ class Sampler:
             num_rings += 1
             if num_rings % 10 == 1:
                 spent = time.perf_counter() - start
-                rate = num_rings * RING_STEPS * self._options.num_rows / spent
+                rate = num_rings * ring_steps * self._options.num_rows / spent
                 log(f"  {spent:5.0f} s  {self._next.item():8d} prompts  {rate:9.0f} tokens/s")
         if writer is not None:
             writer.join()
-        return num_rings * RING_STEPS
+        return num_rings * ring_steps
 
 
 def rotary(capacity: int) -> Tensor:

@@ -4,6 +4,8 @@ Shapes: B sequences, one token each; NUM_HEADS query heads share NUM_KV_HEADS; C
 `selfcheck` compares both forms on the device before anything is generated.
 """
 
+# ruff: noqa: ANN001, ANN202, PLR0913  Triton's own way to write kernels
+
 import torch
 import triton
 import triton.language as tl
@@ -16,9 +18,7 @@ _HALF = HEAD_DIM // 2
 _Q_COLS, _KV_COLS = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
 
 
-def attend_plain(
-    qkv: Tensor, cache: Tensor, position: Tensor, rotary: Tensor
-) -> Tensor:
+def attend_plain(qkv: Tensor, cache: Tensor, position: Tensor, rotary: Tensor) -> Tensor:
     """Rotate, write this token's key and value, attend over positions 0..position.
 
     Shapes: qkv [B, (9+3+3)*64], cache [2, B, 3, C, 64] (changed), position [B], rotary
@@ -208,9 +208,7 @@ def _sample(
     tl.store(scores + row, score)
 
 
-def sample(
-    logits: Tensor, dice: Tensor, temperature: float, min_p: float
-) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, dice: Tensor, temperature: float, min_p: float) -> tuple[Tensor, Tensor]:
     """Do what `sample_plain` does, reading each row three times and writing two numbers."""
     num_rows, vocab = logits.shape
     tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)

@@ -46,11 +46,23 @@ def draw_cast(rng: Random) -> Cast:
     in_place, place = rng.choice(table("places")).split("|")
     him, his, himself = ("him", "his", "himself") if he == "he" else ("her", "her", "herself")
     slots = {
-        "name": name, "being": being, "a_being": article(being), "friend": friend,
-        "helper": helper, "a_helper": article(helper), "thing": thing, "a_thing": article(thing),
-        "in_place": in_place, "place": place, "in_place_cap": capital(in_place),
-        "food": rng.choice(table("foods")), "he": he, "him": him, "his": his, "himself": himself,
-    }  # fmt: skip
+        "name": name,
+        "being": being,
+        "a_being": article(being),
+        "friend": friend,
+        "helper": helper,
+        "a_helper": article(helper),
+        "thing": thing,
+        "a_thing": article(thing),
+        "in_place": in_place,
+        "place": place,
+        "in_place_cap": capital(in_place),
+        "food": rng.choice(table("foods")),
+        "he": he,
+        "him": him,
+        "his": his,
+        "himself": himself,
+    }
     slots |= {capital(key): capital(value) for key, value in slots.items()}
     return Cast(plot, slots)
 
@@ -118,7 +130,8 @@ def story(rng: Random) -> list[Turn]:
     roll = rng.random()
     if roll < 0.2:
         count = rng.randrange(3, len([s for s in cast.plot.steps if s.core]) + 1)
-        request = f"{ask(cast, rng)[:-1].removesuffix(' for children')} in {_COUNTS[count - 3]} sentences."
+        asked = ask(cast, rng)[:-1].removesuffix(" for children")
+        request = f"{asked} in {_COUNTS[count - 3]} sentences."
         if "?" not in request and ". " not in request:
             return exchange(request, tell(cast, rng, count))
     if roll < 0.3:
@@ -130,10 +143,17 @@ def story(rng: Random) -> list[Turn]:
 
 
 _BARE = (
-    "Tell me a story.", "Tell me a short story.", "Write a short story.", "Tell me a bedtime story.",
-    "Can you tell me a story?", "I want to hear a story.", "A story, please.", "Tell me a story!",
-    "Write a story with a happy ending.", "Tell me a story for children.",
-)  # fmt: skip
+    "Tell me a story.",
+    "Tell me a short story.",
+    "Write a short story.",
+    "Tell me a bedtime story.",
+    "Can you tell me a story?",
+    "I want to hear a story.",
+    "A story, please.",
+    "Tell me a story!",
+    "Write a story with a happy ending.",
+    "Tell me a story for children.",
+)
 
 
 def held_out_story(rng: Random) -> list[Turn]:
@@ -167,15 +187,21 @@ def _questions(cast: Cast, rng: Random) -> list[tuple[str, str]]:
     )
     return [
         (
-            rng.choice(("What is the name of the hero?", "Who is the hero?", "Who is the story about?")),
+            rng.choice(
+                ("What is the name of the hero?", "Who is the hero?", "Who is the story about?")
+            ),
             f"The hero is {get['name']}, {get['a_being']}.",
         ),
         (
-            rng.choice(("Give the story a title.", "What could be the title?", "Now give it a title.")),
+            rng.choice(
+                ("Give the story a title.", "What could be the title?", "Now give it a title.")
+            ),
             f'"{title}"',
         ),
         (
-            rng.choice(("What does the story teach?", "What is the lesson?", "What can I learn from it?")),
+            rng.choice(
+                ("What does the story teach?", "What is the lesson?", "What can I learn from it?")
+            ),
             cast.plot.moral,
         ),
         (
@@ -183,7 +209,9 @@ def _questions(cast: Cast, rng: Random) -> list[tuple[str, str]]:
             f"{get['friend']} the {get['helper']} is in the story too.",
         ),
         (
-            rng.choice(("I like it!", "That was nice.", "What a lovely story!", "Good story, thanks.")),
+            rng.choice(
+                ("I like it!", "That was nice.", "What a lovely story!", "Good story, thanks.")
+            ),
             rng.choice(
                 (
                     f"I am glad that you like it! {get['name']} would be happy too.",
@@ -195,4 +223,4 @@ def _questions(cast: Cast, rng: Random) -> list[tuple[str, str]]:
             "Tell it again in three sentences.",
             tell(cast, rng, 3),
         ),
-    ]  # fmt: skip
+    ]

@@ -49,7 +49,7 @@ TRAINING: dict[str, tuple[Family, int]] = {
     "unknown": (dialogues.unknown, 1_500),
     "echo": (dialogues.echo, 15_000),
     "sentence": (dialogues.sentence, 10_000),
-}  # fmt: skip
+}
 HELD_OUT: dict[str, Family] = {
     "story": stories.held_out_story,
     "freetoken": facts.held_out_blocks("freetoken.txt"),
@@ -61,7 +61,13 @@ HELD_OUT: dict[str, Family] = {
     "tables": facts.held_out_tables,
     "sum": numbers.held_out_sum,
 }
-_MEANING = ('What does "{}" mean?', "What does the word {} mean?", "What is the meaning of {}?", "Define {}.", "Define the word {}.")  # fmt: skip
+_MEANING = (
+    'What does "{}" mean?',
+    "What does the word {} mean?",
+    "What is the meaning of {}?",
+    "Define {}.",
+    "Define the word {}.",
+)
 
 
 def meanings(path: Path, rng: Random) -> Iterator[Doc]:

@@ -18,7 +18,19 @@ NUM_LAYERS, HIDDEN, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 30, 576, 9, 3, 64
 VOCAB, RMS_EPS, ROPE_THETA = 49_152, 1e-5, 100_000.0
 END_ID = 2  # <|im_end|>
 
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _STRING, _ARRAY = 8, 9
 _F32, _Q4_1, _Q8_0 = 0, 3, 8
 _BYTES_PER_32 = {_F32: 128, _Q4_1: 20, _Q8_0: 34}

@@ -116,8 +116,10 @@ class Trainer:
                 {"params": matrices, "weight_decay": options.decay},
                 {"params": vectors, "weight_decay": 0.0},
             ],
-            lr=options.adam, betas=(0.9, 0.95), fused=on_gpu,
-        )  # fmt: skip
+            lr=options.adam,
+            betas=(0.9, 0.95),
+            fused=on_gpu,
+        )
         self._forward: Callable[..., tuple[Tensor, Tensor]] = self.model
         if options.compiled and on_gpu:
             self._forward = torch.compile(self.model)
@@ -167,15 +169,23 @@ class Trainer:
             if spent - stored > 60 or step == 200:
                 stored = spent
                 speed = step * options.rows * options.length / spent / 1e6
-                log(f"  {spent:5.0f} s  step {step:6d}  epoch {self._batches.epoch}  loss {loss.item():.3f}  held out {judge(self.model):.3f}  balance {balance.item():.3f}  {speed:.2f} M tokens/s")  # fmt: skip
+                log(
+                    f"  {spent:5.0f} s  step {step:6d}  epoch {self._batches.epoch}  "
+                    f"loss {loss.item():.3f}  held out {judge(self.model):.3f}  "
+                    f"balance {balance.item():.3f}  {speed:.2f} M tokens/s"
+                )
                 save(self.model, target)
         wait(self._device)
         save(self.model, target)
         result = {
-            "steps": step, "tokens": step * options.rows * options.length,
-            "epochs": self._batches.epoch, "loss": loss.item(), "balance": balance.item(),
-            "held_out": judge(self.model), "seconds": time.perf_counter() - start,
-        }  # fmt: skip
+            "steps": step,
+            "tokens": step * options.rows * options.length,
+            "epochs": self._batches.epoch,
+            "loss": loss.item(),
+            "balance": balance.item(),
+            "held_out": judge(self.model),
+            "seconds": time.perf_counter() - start,
+        }
         log(f"trained: {result}")
         return result
 

@@ -59,6 +59,7 @@ class StubClient(QObject):
     stopped = Signal(object)
     state_changed = Signal(object)
     running_changed = Signal()
+    notice = Signal(object)
 
     def __init__(self):
         super().__init__()
@@ -67,12 +68,13 @@ class StubClient(QObject):
         self.state = m.EngineState.IDLE
         self.is_running = True
         self.devices = ()
+        self.open_ids = ()
         self.resizes = []
         self.policies = []
 
-    def resize(self, kv_tokens=None, expert_slots=None, preview=False):
+    def resize(self, kv_tokens=None, expert_slots=None, preview=False, loan=False):
         self.resizes.append((kv_tokens, expert_slots, preview))
-        return f"resize-{len(self.resizes)}"
+        return f"{'loan' if loan else 'resize'}-{len(self.resizes)}"
 
     def set_policy(self, policy):
         self.policies.append(policy)

@@ -5,7 +5,9 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 
 from app.predict.split import Divider, Phase
+from app.services.settings import SettingsStore
 from app.viewmodels.performance import PerformanceViewModel
+from app.viewmodels.yielding import YieldingViewModel
 from app.views.performance import PerformanceView
 from app.widgets.look import use
 from engine.protocol import messages as m
@@ -28,7 +30,8 @@ def page(qtbot, tmp_path):
     (tmp_path / "a.json").write_bytes(profile_bytes())
     client = StubClient()
     vm = PerformanceViewModel(client, tmp_path)
-    view = PerformanceView(vm)
+    settings = SettingsStore(tmp_path / "home" / "settings.json")
+    view = PerformanceView(vm, YieldingViewModel(client, settings))
     qtbot.addWidget(view)
     view.resize(996, 712)
     view.show()
@@ -109,11 +112,11 @@ def test_names_when_walked_then_every_control_has_one(page):
 
 
 def test_policy_when_picked_then_sent(page):
-    """One click, one command, one sentence of explanation."""
-    page.policy._choice.segments[2].click()
+    """One click, one command, one sentence of explanation in the tool tip."""
+    page.policy.choice.segments[2].click()
     assert page.client.policies == [m.MissPolicy.CPU_ONLY]
     page.client.tell_status(big_status(policy=m.MissPolicy.CPU_ONLY))
-    assert "RAM" in page.policy._text.text()
+    assert "RAM" in page.policy.choice.toolTip()
 
 
 @pytest.mark.parametrize(

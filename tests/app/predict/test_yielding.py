@@ -78,16 +78,16 @@ def test_program_when_it_starts_then_least_within_one_reading_and_back_in_steps(
     assert machine.log[-1].state is YieldState.FULL
 
 
-def test_memory_when_others_take_1_gib_then_exactly_that_is_given():
+def test_memory_when_others_take_2_gib_then_exactly_that_is_given():
     """M-14: what others take beyond the floor is given, no more; it returns when they go."""
     machine = Machine(slots=1700, wanted=1700, total=24 * GIB)  # 2.1 GiB free
     machine.tick()
-    machine.demand += 3 * GIB // 2
+    machine.demand += 2 * GIB
     made = machine.tick()
     assert (made.state, made.cause) == (YieldState.YIELDING, Cause.MEMORY)
     assert 0 <= machine.free - GIB < RECORD
     assert {d.state for d in machine.run(60)} == {YieldState.YIELDED}
-    machine.demand -= 3 * GIB // 2
+    machine.demand -= 2 * GIB
     machine.run(19)
     assert machine.held.slots < 1700
     machine.run(15)

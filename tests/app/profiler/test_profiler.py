@@ -16,6 +16,7 @@ from engine.protocol.errors import ErrorCode
 from tests.app.accessible import nameless
 from tests.app.performance.stubs import BIG, TINY, StubClient, profile_bytes
 from tests.app.profiler.stubs import StubJobs
+from tests.app.walk import settle
 
 NOW = 1_764_426_000.0
 
@@ -228,3 +229,20 @@ def test_page_when_any_size_then_not_wider_than_the_window(parts, view, tmp_path
     assert content.minimumSizeHint().width() <= size[0]
     assert not view.grab().isNull()
     use("dark", 1.0, "en", True)
+
+
+def test_focus_when_a_run_begins_and_ends_then_it_stays_with_the_run(parts, qtbot, tmp_path):
+    """The pressed button is disabled: the focus goes to Cancel and comes back, not to a chart."""
+    jobs, _, vm = parts
+    view = ProfilerView(vm)
+    qtbot.addWidget(view)
+    view.show()
+    view.activateWindow()
+    settle()
+    view.quick.setFocus()
+    view.quick.click()
+    assert view.band.cancel.hasFocus()
+    assert not view.copies.ring
+    view.band.cancel.click()
+    jobs.end(vm._job_id, m.Error(code=ErrorCode.CANCELLED, message="Cancelled."))
+    assert view.quick.hasFocus()

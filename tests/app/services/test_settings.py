@@ -130,7 +130,7 @@ def test_fields_then_every_shown_value_is_described():
     for row in rows:
         assert row.label
         assert row.help
-        assert row.section in ("general", "storage", "engine", "chat")
+        assert row.section in ("general", "storage", "engine", "yield", "chat")
         assert getattr(Settings(), row.key) == row.default
         if row.kind == "number":
             assert row.minimum <= row.default <= row.maximum

@@ -1,8 +1,10 @@
 """The download job against a hub on loopback that cuts, lies, refuses and stalls."""
 
+import json
 import logging
 import shutil
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ from engine.protocol.errors import (
     TokenNeeded,
     UnsupportedCheckpoint,
 )
-from engine.protocol.messages import Progress
+from engine.protocol.messages import JobDone, Progress
+from tests.e2e.engine_process import engine
 from tests.support.checkpoints import tiny_config, write_json
 from tests.support.mock_hub import BLOCK, COMMIT, REPO, Fault, MockHub, serve, write_repo
 
@@ -63,6 +66,19 @@ def run(hub, target, emit=lambda _: None, cancelled=NEVER, **more):
     return download.run(spec(hub, target, **more), emit, cancelled)
 
 
+def half_way(size, gate, reached=None):
+    """A gate that stops the server at half a file until the client is gone."""
+
+    def hold(offset):
+        if offset >= size // 2:
+            if reached is not None:
+                reached.set()
+            gate.wait(30)
+            raise ConnectionResetError
+
+    return hold
+
+
 def weights(hub):
     return {n: c for n, c in hub.served.items() if n.startswith("model-") and "index" not in n}
 
@@ -82,7 +98,8 @@ def test_download_when_all_is_well_then_a_source_that_converts(hub, tmp_path):
     assert frames[-1].done_bytes == frames[-1].total_bytes == result["num_bytes"]
     assert {f.id for f in frames} == {"d"}
     SourceCheckpoint(tmp_path / "m")
-    made = convert.run({"source": str(tmp_path / "m"), "target": str(tmp_path / "ftw")}, events.append, NEVER)  # fmt: skip
+    order = {"source": str(tmp_path / "m"), "target": str(tmp_path / "ftw")}
+    made = convert.run(order, events.append, NEVER)
     assert made["model_type"] == "qwen3_moe"
 
 
@@ -114,29 +131,52 @@ def test_download_when_cancelled_then_resumed_by_the_next_run(hub, repo_folder, 
     name = biggest(repo_folder)
     size = (repo_folder / name).stat().st_size
     stop, gate = threading.Event(), threading.Event()
-
-    def hold(offset):
-        if offset >= size // 2:
-            gate.wait(10)
-
-    hub.faults[name] = Fault(gate=hold)
+    hub.faults[name] = Fault(gate=half_way(size, gate))
 
     def emit(event):
         if isinstance(event, Progress) and event.detail == name and event.done_bytes:
             part = tmp_path / "m" / (name + ".part")
             if part.exists() and part.stat().st_size >= size // 2 - BLOCK:
                 stop.set()
-                gate.set()
 
     with pytest.raises(Cancelled):
         run(hub, tmp_path / "m", emit, stop.is_set)
+    gate.set()
     assert not (tmp_path / "m" / name).exists()
     hub.faults.clear()
     events = []
     result = run(hub, tmp_path / "m", events.append)
-    assert all(count <= (repo_folder / n).stat().st_size + BLOCK * 8 for n, count in weights(hub).items())  # fmt: skip
+    for other, count in weights(hub).items():
+        assert count <= (repo_folder / other).stat().st_size + BLOCK
     first = next(e for e in events if isinstance(e, Progress) and e.stage == "download")
     assert 0 < first.done_bytes < result["num_bytes"]  # speed is not measured from zero
+    SourceCheckpoint(tmp_path / "m")
+
+
+def test_download_process_when_killed_then_resumed_with_the_token_off_the_command_line(
+    hub, repo_folder, tmp_path, monkeypatch
+):
+    """kill -9 leaves nothing half-named (D-05); the token travels by the environment."""
+    name = biggest(repo_folder)
+    size = (repo_folder / name).stat().st_size
+    reached, gate, hub.need_token = threading.Event(), threading.Event(), "hf_right"
+    hub.faults[name] = Fault(gate=half_way(size, gate, reached))
+    monkeypatch.setenv("FREETOKEN_HUB_TOKEN", "hf_right")
+    order = ("--job", "download", "--spec", json.dumps(spec(hub, tmp_path / "m")))
+    with engine(tmp_path / "home", *order) as process:
+        process.wait(Progress, stage="download", detail=name)
+        assert reached.wait(30)
+        process.process.kill()
+        process.process.wait(30)
+        assert "hf_right" not in process.stderr
+    gate.set()
+    assert not (tmp_path / "m" / name).exists()
+    hub.faults.clear()
+    with engine(tmp_path / "home", *order) as process:
+        assert process.wait(JobDone).result["commit"] == COMMIT
+        assert process.end() == 0
+    for other, count in weights(hub).items():
+        assert count <= (repo_folder / other).stat().st_size + 1024**2
     SourceCheckpoint(tmp_path / "m")
 
 
@@ -149,7 +189,7 @@ def test_download_when_a_range_is_answered_whole_then_begun_anew(hub, repo_folde
     run(hub, tmp_path / "m", events.append)
     assert (tmp_path / "m" / name).read_bytes() == (repo_folder / name).read_bytes()
     frames = [e.done_bytes for e in events if isinstance(e, Progress) and e.stage == "download"]
-    assert any(b < a for a, b in zip(frames, frames[1:], strict=False))
+    assert any(b < a for a, b in pairwise(frames))
     assert events[-1].done_bytes == events[-1].total_bytes
 
 
@@ -222,7 +262,7 @@ def test_download_when_the_line_stays_dead_then_an_end_and_the_bytes_are_kept(
 
 
 def test_download_when_a_token_is_needed_then_each_state_has_its_sentence(hub, tmp_path):
-    """D-10: none -> enter one; a wrong one on a gated model -> accept the licence, with the link."""
+    """D-10: none -> enter one; one without the right -> accept the licence, with the link."""
     hub.need_token = "hf_right"
     with pytest.raises(TokenNeeded, match="private"):
         run(hub, tmp_path / "m")

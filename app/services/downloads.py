@@ -1,0 +1,90 @@
+"""Where downloads lie and how they go: a hidden folder beside the converted models, same disk.
+
+`<models folder>/.downloads/OWNER/NAME`; only folders with the job's own pin file in them are ever
+removed. Knows no job runner.
+"""
+
+import contextlib
+import shutil
+import threading
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, Signal
+
+FOLDER = ".downloads"
+PIN_NAME = "download.json"  # written by the engine's job
+_DOOMED = ".deleted"
+
+
+def download_folder(models: Path, repo: str) -> Path:
+    """Return the folder of a repository's download; a model is called as its folder is."""
+    owner, _, name = repo.partition("/")
+    return models / FOLDER / owner / name
+
+
+class Downloads(QObject):
+    """Asks for free space and removes downloads, on threads: a share may block for ever.
+
+    Signals:
+        room(int): free bytes on the disk that was asked about, -1 = it is not there.
+        removed(str, int): a download is gone; its folder and the bytes.
+    """
+
+    room = Signal(object)  # int is 32 bits wide
+    removed = Signal(str, object)
+    _gone = Signal(str, object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gone.connect(self.removed, Qt.ConnectionType.QueuedConnection)
+
+    def ask_room(self, folder: Path) -> None:
+        """Look how much is free; `room` follows."""
+
+        def work() -> None:
+            try:
+                free = shutil.disk_usage(_existing(folder)).free
+            except OSError:
+                free = -1
+            with contextlib.suppress(RuntimeError):  # the app has ended meanwhile
+                self.room.emit(free)
+
+        threading.Thread(target=work, name="disk-room", daemon=True).start()
+
+    def remove(self, folder: Path) -> None:
+        """Remove a download, whole or not; anything else is left alone."""
+
+        def work() -> None:
+            size = _remove(folder)
+            if size is not None:
+                with contextlib.suppress(RuntimeError):
+                    self._gone.emit(str(folder), size)
+
+        threading.Thread(target=work, name="download-delete", daemon=True).start()
+
+
+def is_download(folder: Path) -> bool:
+    """Whether a folder is a download of ours."""
+    is_ours = folder.parent.parent.name == FOLDER and not folder.is_symlink()
+    return is_ours and (folder / PIN_NAME).is_file()
+
+
+def _remove(folder: Path) -> int | None:
+    if not is_download(folder):
+        return None
+    try:
+        size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+        doomed = folder.with_name(folder.name + _DOOMED)
+        shutil.rmtree(doomed, ignore_errors=True)
+        folder.rename(doomed)
+    except OSError:
+        return None
+    shutil.rmtree(doomed, ignore_errors=True)
+    return size
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that is there."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder

@@ -118,11 +118,13 @@ def bench(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def package(options: argparse.Namespace, rest: list[str]) -> int:
-    """Freeze the app and its engine for this platform, then try the result."""
+    """Freeze the app, try the result, make this platform's packages in dist (--final: smallest)."""
     if code := install(options, "package"):
         return code
-    code = python("-m", "PyInstaller", "--noconfirm", "--distpath", "dist", "build.spec")
-    return code or python("installers/common/smoke.py", "dist/freetoken")
+    freeze = ("-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR", "build.spec")
+    attempt = ("installers/common/smoke.py", "dist/freetoken", "--out", "dist/smoke")
+    pack = ("-m", "installers.common.pack", "dist/freetoken", "dist", *rest)
+    return python(*freeze) or python(*attempt) or python(*pack)
 
 
 def doctor(options: argparse.Namespace, rest: list[str]) -> int:

@@ -6,9 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QApplication
-
+from app.application import PAGES, make_application
 from app.services.diagnostics import Diagnostics
 from app.services.display import display_problem
 from app.services.interrupts import Interrupts
@@ -16,9 +14,7 @@ from app.services.log_ring import LogRing
 from app.services.settings import Environment, read_environment
 from app.services.single_instance import SingleInstance
 from app.services.tidy import Collector
-from engine.protocol.places import resources_dir
 
-PAGES = ("chat", "models", "performance", "profiler", "server", "logs", "settings")
 NO_DISPLAY = 78
 
 
@@ -34,17 +30,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="run every part once, write pictures and smoke.json into DIR, and exit",
     )
     return parser.parse_args(arguments)
-
-
-def make_application(offscreen: bool) -> QApplication:
-    """Make the Qt application; closing the window does not end it by itself."""
-    platform = ["-platform", "offscreen"] if offscreen else []
-    app = QApplication(["freetoken-desktop", *platform])
-    app.setApplicationName("FreeToken Desktop")
-    app.setDesktopFileName("freetoken-desktop")
-    app.setWindowIcon(QIcon(str(resources_dir() / "icons" / "app" / "freetoken.svg")))
-    app.setQuitOnLastWindowClosed(False)
-    return app
 
 
 def run_desktop(environment: Environment, page: str) -> int:

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 from PySide6.QtWidgets import QApplication
 
-from app.__main__ import PAGES, make_application
+from app.application import PAGES, make_application
 from app.main import Desktop
 from app.services.chat_records import ChatId
 from app.services.diagnostics import Diagnostics

@@ -24,7 +24,7 @@ from app.wording import Phrase, figures, tr
 
 FORMAT_W, CONTEXT_W, SIZE_W, FIT_W, SPEED_W, ACTION_W = 64, 56, 64, 190, 104, 112
 NARROW_FIT_W = 84
-DOTS_W, NARROW_DOTS_W = 380, 280
+DOTS_W, NARROW_DOTS_W, BUTTONS_W = 380, 310, 66
 _STAGE_WORDS = (tr("Check"), tr("Download"), tr("Convert"), tr("Verify"), tr("Ready"))
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
@@ -53,14 +53,10 @@ def facts_of(row: DiscoverRow) -> str:
     if not entry.is_known:
         return tr("{repo} from the hub; looked at before anything is fetched", repo=entry.repo)
     total, active = (f"{n / 1e9:.0f}B" for n in (entry.total_params, entry.active_params))
-    parts = [
-        tr("{total}, {active} active", total=total, active=active),
-        tr("{used} of {all} experts", used=entry.top_k, all=entry.experts),
-    ]
-    words = {"code": tr("for code"), "reasoning": tr("thinks first")}
-    if entry.use in words:
-        parts.append(words[entry.use])
-    return "  ·  ".join([*map(str, parts), entry.licence])
+    experts = tr("{used} of {all} experts", used=entry.top_k, all=entry.experts)
+    uses = {"code": tr("for code"), "reasoning": tr("thinks first")}
+    size = tr("{total}, {active} active", total=total, active=active)
+    return f"{size}  ·  {uses.get(entry.use, experts)}"
 
 
 class DiscoverRowView(QWidget):
@@ -88,7 +84,7 @@ class DiscoverRowView(QWidget):
         self.action = Button(tr("Get"), "secondary", "download", small=True)
         self._sign, self._said = Icon("check", 14, "accentText"), Label("", "meta", "text3")
         self._format_cell = fixed(holder(hbox(self._format, None)), FORMAT_W)
-        self._fit_cell = fixed(holder(hbox(self._fit, (self._why, 1), gap=7)), FIT_W)
+        self._fit_cell = fixed(holder(hbox(self._fit, (self._why, 1), "flex", gap=7)), FIT_W)
         end = holder(hbox(None, self._sign, self._said, self.action, gap=5))
         self.setLayout(
             hbox(
@@ -129,6 +125,7 @@ class DiscoverRowView(QWidget):
         entry = row.entry
         self._name.set_text(entry.title)
         self._facts.set_text(facts_of(row))
+        self._facts.set_tip(f"{entry.repo}  ·  {entry.licence}" if entry.licence else entry.repo)
         self._format.set_text(figures.weight_format(entry.quant))
         self._format.setVisible(bool(entry.quant))
         self._context.set_text(amounts.tokens(entry.context) if entry.context else "–")
@@ -190,11 +187,11 @@ class FlowCard(Card):
         self._bar = Bar((), 4)
         self._error = Sentence()
         self.pause = Button("", "ghost", "pause", name=tr("Pause"))
-        self.resume = Button("", "ghost", "retry", name=tr("Resume"))
+        self.resume = Button("", "ghost", "play", name=tr("Resume"))
         self.close_button = Button("", "ghost", "x", name=tr("Cancel"))
         words = vbox(self._name, self._line, gap=5)
-        buttons = hbox(self.pause, self.resume, self.close_button, gap=2)
-        head = hbox((words, 1), 8, self._dots, 6, buttons, gap=4)
+        buttons = hbox(None, self.pause, self.resume, self.close_button, gap=2)
+        head = hbox((words, 1), 8, self._dots, fixed(holder(buttons), BUTTONS_W), gap=4)
         super().__init__(
             vbox(
                 head,
@@ -301,6 +298,7 @@ class FlowCard(Card):
         self.token_button.setVisible(mend in ("token", "page"))
         self.page_button.setVisible(mend in ("token", "page"))
         self.settings_button.setVisible(mend == "settings")
+        self.again_button.setVisible(mend != "token")
 
     def _show_buttons(self, flow: Flow) -> None:
         name, busy = flow.title, flow.job.is_cancelling
@@ -358,6 +356,8 @@ def flow_line(flow: Flow) -> str:
     if flow.state == "fail" and job.job == "convert":
         return tr("Not converted. The download is whole and kept.")
     if flow.state in ("paused", "fail"):
+        if stage == "check" and job.job == "download":
+            return tr("Stopped before the weights were fetched.")
         if progress is None or not progress.done_bytes or job.job == "convert":
             return tr("Stopped. What was fetched is kept.")
         done, total = amounts.disk(progress.done_bytes), amounts.disk(progress.total_bytes)

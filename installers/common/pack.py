@@ -20,7 +20,7 @@ from typing import Any
 
 from installers.common import freeze
 from installers.linux import needs
-from installers.windows import setup
+from installers.windows import setup, sign
 
 ROOT = Path(__file__).resolve().parents[2]
 LINUX = ROOT / "installers" / "linux"
@@ -134,6 +134,9 @@ def pack_linux(build: Path, target: Path) -> list[Path]:
 def pack_windows(build: Path, target: Path, final: bool) -> list[Path]:
     """Compile the setup program. Returns the files."""
     facts = facts_of(build)
+    for program in (freeze.WINDOW, freeze.ENGINE):
+        if code := sign.sign(build / f"{program}.exe"):
+            raise SystemExit(f"Signing {program}.exe failed with {code}.")
     path = target / f"FreeToken-Desktop-{facts['version']}-setup.exe"
     _timed(path, lambda: _run(setup.command(build, path, facts["version"], final)))
     return [path]

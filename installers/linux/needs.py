@@ -56,9 +56,10 @@ CXX_LIBRARY = {"libstdc++.so.6", "libgcc_s.so.1"}
 # The first GCC whose libstdc++ has a symbol version.
 GCC_OF = {26: 9, 27: 9, 28: 10, 29: 11, 30: 12, 31: 13, 32: 13, 33: 14, 34: 15}
 OLDEST_GCC = 9
-# Opened by name at run time, so no library says that it needs them; without CJK letters the Chinese
-# window would be empty boxes, so those are recommended.
-ALSO = ("libegl1", "libgl1")
+# Opened by name at run time, so no library says that it needs them: OpenGL by Qt, certificates by
+# downloads. Without CJK letters the Chinese window would be empty boxes, so those are recommended.
+ALSO = ("ca-certificates", "libegl1", "libgl1")
+ALSO_RPM = ("ca-certificates", "libEGL.so.1()(64bit)", "libGL.so.1()(64bit)")
 RECOMMENDED = ("fonts-noto-cjk",)
 
 
@@ -89,8 +90,8 @@ class Needs:
     def rpm(self) -> list[str]:
         """Return the dependencies of an .rpm: the libraries themselves."""
         libc = f"libc.so.6(GLIBC_{self.glibc[0]}.{self.glibc[1]})(64bit)"
-        names = {"libEGL.so.1", "libGL.so.1", *CXX_LIBRARY, *self.libraries}
-        return [libc, *sorted(f"{name}()(64bit)" for name in names)]
+        names = (f"{name}()(64bit)" for name in (*CXX_LIBRARY, *self.libraries))
+        return [libc, *sorted({*ALSO_RPM, *names})]
 
 
 def needs_of(build: Path) -> Needs:

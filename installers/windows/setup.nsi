@@ -16,6 +16,11 @@ ManifestDPIAware true
 ManifestLongPathAware true
 RequestExecutionLevel user
 
+!ifdef SIGN
+  !uninstfinalize '${SIGN} "%1"' = 0
+  !finalize '${SIGN} "%1"' = 0
+!endif
+
 !include MUI2.nsh
 !include LogicLib.nsh
 !include nsDialogs.nsh

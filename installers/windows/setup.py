@@ -3,12 +3,15 @@
 Works on Linux too, over any staged tree; the result is then the script's test, not a product.
 """
 
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "installers" / "windows" / "setup.nsi"
+SIGNER = SCRIPT.with_name("sign.py")
 INSTALLED = Path("C:/Program Files (x86)/NSIS/makensis.exe")
 LIMIT = 2_000_000_000  # the compiler maps its output: more than 2 GB fails
 # A folder below AppData takes 60 characters and a long name; beyond 260 old programs give up.
@@ -58,6 +61,7 @@ def command(build: Path, target: Path, version: str, final: bool, machine: str =
         "SIZE_KB": str(size // 1024),
         **({"FINAL": "1"} if final else {}),
         **({"TARGET": machine} if machine else {}),
+        **({"SIGN": f'"{sys.executable}" "{SIGNER}"'} if os.environ.get("FT_SIGN_PFX") else {}),
     }
     defines = [f"-D{name}={value}" for name, value in values.items()]
     return [compiler(), "-V2", "-WX", "-INPUTCHARSET", "UTF8", *defines, str(SCRIPT)]

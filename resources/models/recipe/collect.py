@@ -17,7 +17,7 @@ from recipe import filters, prompts
 from recipe.streams import cut
 
 _PACK_FILES, _PACK_BYTES = 5, 12_000_000
-DROP_SHARE = 0.15  # of each family, by the teacher's own mean log-probability
+DROP_SHARE = 0.35  # of each family, by the teacher's own mean log-probability
 
 
 def collect(

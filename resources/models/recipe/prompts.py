@@ -64,15 +64,15 @@ _NOTE = ("Write a short thank-you note to {who} for {thing}.", "Write a short bi
 _WHO = ("my teacher", "my friend", "my grandmother", "my neighbor", "my sister", "my brother", "my father", "my mother", "a colleague", "my best friend", "our baker", "my doctor", "a new student")  # fmt: skip
 # family -> (templates, share of all prompts, longest reply in tokens)
 _FAMILIES: dict[str, tuple[tuple[str, ...], float, int]] = {
-    "t_story": (_STORY, 0.42, 300),
-    "t_explain": (_EXPLAIN, 0.24, 150),
-    "t_list": (_LIST, 0.06, 160),
-    "t_tips": (_TIPS, 0.08, 180),
-    "t_how": (_HOW, 0.06, 170),
-    "t_poem": (_POEM, 0.04, 120),
-    "t_describe": (_DESCRIBE, 0.05, 130),
-    "t_note": (_NOTE, 0.04, 170),
-    "t_story~": (_STORY_HELD, 0.004, 300),
+    "t_story": (_STORY, 0.06, 260),
+    "t_explain": (_EXPLAIN, 0.40, 150),
+    "t_list": (_LIST, 0.08, 160),
+    "t_tips": (_TIPS, 0.12, 180),
+    "t_how": (_HOW, 0.08, 170),
+    "t_poem": (_POEM, 0.05, 120),
+    "t_describe": (_DESCRIBE, 0.12, 130),
+    "t_note": (_NOTE, 0.08, 170),
+    "t_story~": (_STORY_HELD, 0.004, 260),
     "t_explain~": (_EXPLAIN_HELD, 0.004, 150),
     "t_tips~": (_TIPS_HELD, 0.002, 180),
 }
@@ -107,7 +107,7 @@ def make(count: int, topics: tuple[str, ...], seed: int) -> Iterator[Prompt]:
         template, slots = rng.choice(templates), _slots(rng, topics)
         must = tuple(
             slots[key].removeprefix("a ").removeprefix("an ").removeprefix("the ").split()[-1]
-            for key in ("name", "x", "w1", "w2")
+            for key in ("name", "x", "w1", "w2", "food")
             if f"{{{key}}}" in template
         )
         items = int(slots["count"]) if "{n}" in template else 0

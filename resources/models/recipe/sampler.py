@@ -37,7 +37,7 @@ class SamplerOptions:
 
     num_rows: int
     capacity: int
-    temperature: float = 0.7
+    temperature: float = 0.6
     min_p: float = 0.1
     fast: bool = True
     ring_steps: int = 256

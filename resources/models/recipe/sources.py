@@ -31,7 +31,9 @@ class Step(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """One kind of story. `things` names the list of slots.json that its thing comes from."""
+    """One kind of story. `things`: the list of slots.json that its thing comes from; `lifeless`:
+    its hero is a thing itself.
+    """
 
     name: str
     things: str
@@ -39,6 +41,7 @@ class Plot(NamedTuple):
     lesson: str
     moral: str
     steps: tuple[Step, ...]
+    lifeless: bool = False
 
 
 def _lines(name: str) -> list[str]:
@@ -85,7 +88,8 @@ def plots() -> tuple[Plot, ...]:
         if line.startswith("="):
             name, deed, lesson, moral = (part.strip() for part in line[1:].split(" | "))
             name, _, things = name.partition("@")
-            found.append(Plot(name, things or "things", deed, lesson, moral, ()))
+            lifeless = name.endswith("!")
+            found.append(Plot(name, things or "things", deed, lesson, moral, (), lifeless))
         elif line:
             step = Step(line[0] == "+", tuple(way.strip() for way in line[1:].split("||")))
             found[-1] = found[-1]._replace(steps=(*found[-1].steps, step))

@@ -11,6 +11,11 @@ from typing import NamedTuple
 from recipe.chat import Turn, exchange
 from recipe.sources import Plot, plots, table
 
+_FORMS = {
+    "he": ("him", "his", "himself"),
+    "she": ("her", "her", "herself"),
+    "it": ("it", "its", "itself"),
+}
 _SLOT = re.compile(r"\{(\w+)\}")
 _COUNTS = ("three", "four", "five", "six")
 
@@ -37,14 +42,16 @@ def capital(text: str) -> str:
 def draw_cast(rng: Random) -> Cast:
     """Return a plot with everything that its lines need."""
     plot = rng.choice(plots())
-    being = rng.choice(table("beings"))
+    being = rng.choice(table("objects" if plot.lifeless else "beings"))
     he = table("gender").get(being) or rng.choice(("he", "she"))
-    name = rng.choice(table("names")[he])
+    name = f"the {being}" if plot.lifeless else rng.choice(table("names")[he])
     friend = rng.choice([n for names in table("names").values() for n in names if n != name])
     helper = rng.choice([h for h in table("helpers") if h not in being])
     thing = rng.choice(table(plot.things))
     in_place, place = rng.choice(table("places")).split("|")
-    him, his, himself = ("him", "his", "himself") if he == "he" else ("her", "her", "herself")
+    if plot.lifeless:
+        he = "it"
+    him, his, himself = _FORMS[he]
     slots = {
         "name": name,
         "being": being,
@@ -90,24 +97,26 @@ def tell(cast: Cast, rng: Random, num_sentences: int = 0, moral: bool = False) -
     return f"{text}\n\n{cast.plot.moral}" if moral else text
 
 
+_ABOUT = (
+    "{a_being} named {name}", "{a_being} named {name} who {deed}", "{name} the {being}",
+    "{a_being}", "{a_being}", "{a_being} who {deed}", "{a_being} and {a_helper}",
+    "{a_being} named {name} and {a_helper} named {friend}", "{name} and {friend}",
+    "{a_being} {in_place}",
+)  # fmt: skip
+
+
 def ask(cast: Cast, rng: Random) -> str:
     """Return a way to ask for this story, naming some of what it has."""
     kind = rng.choice(("short story", "short story", "story", "little story", "bedtime story"))
     verb = rng.choice(("Write", "Tell me", "Please tell me", "Can you tell me", "Please write"))
     end = "?" if verb.startswith("Can") else "."
-    about = rng.choice(
-        (
-            "{a_being} named {name}",
-            "{a_being} named {name} who {deed}",
-            "{name} the {being}",
-            "{a_being}",
-            "{a_being} and {a_helper}",
-            "{a_being} named {name} and {a_helper} named {friend}",
-            "{name} and {friend}",
-            "{a_thing}" if "{a_thing}" in cast.plot.steps[2].ways[0] else "{a_being} {in_place}",
-            "{a_being} {in_place}",
+    if cast.plot.lifeless:
+        about = rng.choice(
+            ("{a_being}", "{a_being}", "{a_being} that {deed}", "{a_being} {in_place}")
         )
-    ).replace("{deed}", cast.plot.deed)
+    else:
+        about = rng.choice(_ABOUT)
+    about = about.replace("{deed}", cast.plot.deed)
     request = _SLOT.sub(lambda found: cast.slots[found[1]], f"{verb} a {kind} about {about}")
     request = request.replace("{a_thing}", cast.slots["a_thing"])
     return request + _SLOT.sub(lambda f: cast.slots[f[1]], _more(cast, rng, end))
@@ -161,8 +170,8 @@ def held_out_story(rng: Random) -> list[Turn]:
     cast = draw_cast(rng)
     request = rng.choice(
         (
-            "I would love to hear something about {a_being} called {name} who lives {in_place}.",
-            "Make up a tale in which {name}, {a_being}, meets {a_helper}.",
+            "I would love to hear something about {a_being} {in_place}.",
+            "Make up a tale in which {a_being} meets {a_helper}.",
         )
     )
     return exchange(fill(request, cast), tell(cast, rng))
@@ -177,12 +186,18 @@ def story_talk(rng: Random) -> list[Turn]:
     return turns
 
 
+def _hero(cast: Cast) -> str:
+    if cast.plot.lifeless:
+        return f"The hero is {cast.slots['name']}."
+    return f"The hero is {cast.slots['name']}, {cast.slots['a_being']}."
+
+
 def _questions(cast: Cast, rng: Random) -> list[tuple[str, str]]:
     get = cast.slots
     title = rng.choice(
         (
             f"The {get['being'].title()} and the {get['helper'].title()}",
-            f"{get['name']} the {get['being'].title()}",
+            f"{capital(get['name'])} and {get['friend']}",
         )
     )
     return [
@@ -190,7 +205,7 @@ def _questions(cast: Cast, rng: Random) -> list[tuple[str, str]]:
             rng.choice(
                 ("What is the name of the hero?", "Who is the hero?", "Who is the story about?")
             ),
-            f"The hero is {get['name']}, {get['a_being']}.",
+            _hero(cast),
         ),
         (
             rng.choice(
@@ -214,7 +229,7 @@ def _questions(cast: Cast, rng: Random) -> list[tuple[str, str]]:
             ),
             rng.choice(
                 (
-                    f"I am glad that you like it! {get['name']} would be happy too.",
+                    f"I am glad that you like it! {capital(get['name'])} would be happy too.",
                     "Thank you! Shall I tell you another one?",
                 )
             ),

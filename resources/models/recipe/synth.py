@@ -23,8 +23,8 @@ class Doc(NamedTuple):
 
 # family -> (maker, documents at scale 1)
 TRAINING: dict[str, tuple[Family, int]] = {
-    "story": (stories.story, 150_000),
-    "story_talk": (stories.story_talk, 30_000),
+    "story": (stories.story, 260_000),
+    "story_talk": (stories.story_talk, 60_000),
     "freetoken": (facts.from_blocks("freetoken.txt"), 40_000),
     "smalltalk": (facts.from_blocks("smalltalk.txt"), 40_000),
     "whys": (facts.from_blocks("whys.txt"), 20_000),
@@ -40,7 +40,7 @@ TRAINING: dict[str, tuple[Family, int]] = {
     "spelling": (facts.spelling, 12_000),
     "poem": (facts.poem, 8_000),
     "joke": (facts.joke, 4_000),
-    "sum": (numbers.sum_, 110_000),
+    "sum": (numbers.sum_, 150_000),
     "word_problem": (numbers.word_problem, 25_000),
     "compare": (numbers.compare, 20_000),
     "count": (numbers.count, 15_000),

@@ -98,7 +98,7 @@ def fills_per_miss(
 
     With joint rates both sides end together; else the paper's q* = m * B_P / B_H.
     Units: any rate, the same on both sides.
-    Source: arXiv 2608.16157; joint rates after `design/performance.md`.
+    Source: arXiv 2608.16157; joint rates are ours (ARCHITECTURE.md).
     """
     if joint_fill > 0 and joint_cpu > 0:
         return joint_fill / (joint_fill + joint_cpu)

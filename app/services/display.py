@@ -18,10 +18,11 @@ def display_problem(environment: Environment) -> str:
     if sys.platform != "linux":
         return ""
     if not environment.has_display:
-        return tr(
-            "No display was found: neither WAYLAND_DISPLAY nor DISPLAY is set. "
-            "For a conversation in the terminal run: python -m engine.cli"
-        )
+        problem = tr("No display was found: neither WAYLAND_DISPLAY nor DISPLAY is set.")
+        if getattr(sys, "frozen", False):
+            return problem  # there is no Python to name
+        hint = tr("For a conversation in the terminal run: python -m engine.cli")
+        return f"{problem} {hint}"
     if environment.needs_x11:
         return _x11_problem(Path(PySide6.__file__).parent / "Qt" / "plugins" / "platforms")
     return ""
@@ -35,7 +36,8 @@ def _x11_problem(plugins: Path) -> str:
     try:
         ctypes.CDLL(str(plugin))
     except OSError as problem:
-        library = str(problem).partition(":")[0]
+        # A frozen build wraps the linker's words in its own.
+        library = str(problem.__cause__ or problem).partition(":")[0]
         return tr(
             "Qt cannot open a window: the system library {library} is missing. On Debian or Ubuntu "
             "install: sudo apt install libegl1 libgl1 libxkbcommon-x11-0 libxcb-cursor0 "

@@ -7,8 +7,10 @@ removed. Knows no job runner.
 import contextlib
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 
 FOLDER = ".downloads"
@@ -22,15 +24,30 @@ def download_folder(models: Path, repo: str) -> Path:
     return models / FOLDER / owner / name
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A download on disk: its folder, repository and bytes."""
+
+    folder: Path
+    repo: str
+    num_bytes: int
+
+
+class _Pin(msgspec.Struct):
+    repo: str = ""
+
+
 class Downloads(QObject):
     """Asks for free space and removes downloads, on threads: a share may block for ever.
 
     Signals:
         room(int): free bytes on the disk that was asked about, -1 = it is not there.
+        found(tuple[Kept, ...]): what lies below a models folder.
         removed(str, int): a download is gone; its folder and the bytes.
     """
 
     room = Signal(object)  # int is 32 bits wide
+    found = Signal(object)
     removed = Signal(str, object)
     _gone = Signal(str, object)
 
@@ -51,6 +68,16 @@ class Downloads(QObject):
 
         threading.Thread(target=work, name="disk-room", daemon=True).start()
 
+    def look(self, models: Path) -> None:
+        """Look what was fetched, whole or not; `found` follows."""
+
+        def work() -> None:
+            kept = _look(models)
+            with contextlib.suppress(RuntimeError):
+                self.found.emit(kept)
+
+        threading.Thread(target=work, name="downloads", daemon=True).start()
+
     def remove(self, folder: Path) -> None:
         """Remove a download, whole or not; anything else is left alone."""
 
@@ -69,11 +96,35 @@ def is_download(folder: Path) -> bool:
     return is_ours and (folder / PIN_NAME).is_file()
 
 
+def _look(models: Path) -> tuple[Kept, ...]:
+    kept = []
+    with contextlib.suppress(OSError):
+        for pin in sorted((models / FOLDER).glob(f"*/*/{PIN_NAME}")):
+            with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                repo = msgspec.json.decode(pin.read_bytes(), type=_Pin).repo
+                if is_download(pin.parent) and not pin.parent.name.endswith(_DOOMED):
+                    kept.append(Kept(pin.parent, repo, _size(pin.parent)))
+    return tuple(kept)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
 def _remove(folder: Path) -> int | None:
-    if not is_download(folder):
+    """Remove a download and what is empty above it. Returns its bytes, None = it is none."""
+    if folder.parent.parent.name != FOLDER:
         return None
+    size = _remove_files(folder) if is_download(folder) else None
+    for empty in (folder, folder.parent, folder.parent.parent):
+        with contextlib.suppress(OSError):  # not empty, or gone
+            empty.rmdir()
+    return size
+
+
+def _remove_files(folder: Path) -> int | None:
     try:
-        size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+        size = _size(folder)
         doomed = folder.with_name(folder.name + _DOOMED)
         shutil.rmtree(doomed, ignore_errors=True)
         folder.rename(doomed)

@@ -29,7 +29,7 @@ from app.viewmodels.flows import FlowsViewModel
 from app.viewmodels.profile_shelf import ProfileShelf
 
 _GRAIN = 256 << 20  # free memory is judged in steps, so that a chip does not flicker
-_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 
 RowState = Literal["get", "busy", "installed"]
 
@@ -126,6 +126,7 @@ class DiscoverViewModel(QObject):
         """The page is shown: read measurements and free disk space anew."""
         if self._shelf is not None:
             self._shelf.refresh()
+        self.flows.look()
         self.flows.downloads.ask_room(self._library.target_folder)
         self._renew()
 

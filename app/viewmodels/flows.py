@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.downloads import Downloads, download_folder
+from app.services.downloads import Downloads, Kept, download_folder
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobExtra, JobState
 from app.services.model_library import ModelLibrary
@@ -75,7 +75,7 @@ class FlowsViewModel(QObject):
         downloads: removes what is not needed.
 
     Signals:
-        changed(): `flows` or `problem` differ.
+        changed(): `flows`, `problem` or `leftovers` differ.
         ended(): one became ready, or its files were removed.
         settings_wanted(): the person wants to see hub address and proxy.
     """
@@ -98,11 +98,14 @@ class FlowsViewModel(QObject):
         self._leaving: set[str] = set()  # jobs that are cancelled for good
         self.flows: tuple[Flow, ...] = ()
         self.problem = ""
+        self.leftovers: tuple[Kept, ...] = ()  # downloads on disk that no flow has
+        self._kept: tuple[Kept, ...] = ()
         jobs.set_extra("download", self._surroundings)
         jobs.changed.connect(self._renew)
         jobs.done.connect(self._on_done)
         jobs.failed.connect(self._on_failed)
         downloads.removed.connect(self._on_removed)
+        downloads.found.connect(self._on_found)
         self._renew()
         QTimer.singleShot(0, self, self._go_on)
 
@@ -179,6 +182,15 @@ class FlowsViewModel(QObject):
         """Take a ready model's line from the page; its download stays."""
         self._jobs.dismiss(job_id)
 
+    def look(self) -> None:
+        """Look for downloads on disk that no line shows (case D-05)."""
+        self.downloads.look(self._library.target_folder)
+
+    def delete_leftovers(self) -> None:
+        """Remove them."""
+        for kept in self.leftovers:
+            self.downloads.remove(kept.folder)
+
     def dismiss_problem(self) -> None:
         """Take the sentence from the page."""
         self._say("")
@@ -212,8 +224,14 @@ class FlowsViewModel(QObject):
         if job is not None and job_id in self._leaving:
             self._leave(job)
 
-    def _on_removed(self, _folder: str, _size: int) -> None:
+    def _on_removed(self, folder: str, _size: int) -> None:
+        self._kept = tuple(kept for kept in self._kept if str(kept.folder) != folder)
+        self._renew()
         self.ended.emit()
+
+    def _on_found(self, kept: tuple[Kept, ...]) -> None:
+        self._kept = kept
+        self._renew()
 
     # --- parts ------------------------------------------------------------------------------
 
@@ -242,6 +260,8 @@ class FlowsViewModel(QObject):
 
     def _renew(self) -> None:
         self.flows = tuple(_flow(job) for job in self._jobs.jobs() if _repo(job))
+        under_way = {flow.repo for flow in self.flows}
+        self.leftovers = tuple(kept for kept in self._kept if kept.repo not in under_way)
         self.changed.emit()
 
     def _say(self, sentence: str) -> None:

@@ -29,7 +29,7 @@ from app.widgets.inputs import Combo, LineField
 from app.widgets.labels import Icon, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence
-from app.wording import tr
+from app.wording import tr, tr_count
 
 _ORDER_WORDS = (tr("Fit"), tr("Predicted speed"), tr("Size"), tr("Name"))
 
@@ -190,21 +190,25 @@ class FlowsBox(QWidget):
         super().__init__()
         self._vm = vm
         self._cards: dict[str, FlowCard] = {}
-        self._is_narrow = False
+        self._is_narrow = self._is_slim = False
         self._problem = Sentence()
         close = Button("", "ghost", "x", small=True, name=tr("Dismiss"))
         close.clicked.connect(vm.dismiss_problem)
         self._band = Card(hbox((self._problem, 1), close, gap=8, pad=(16, 9, 10, 9)), edge="danger")
-        self._box = vbox(self._band, gap=10)
+        self._left = Sentence()
+        self.delete_left = Button(tr("Delete them"), "secondary", "trash", small=True)
+        self.delete_left.clicked.connect(self._ask_delete)
+        self._left_band = Card(hbox((self._left, 1), self.delete_left, gap=8, pad=(16, 9, 10, 9)))
+        self._box = vbox(self._band, self._left_band, gap=10)
         self.setLayout(self._box)
         vm.changed.connect(self._show)
         follow(self._show)
 
-    def set_narrow(self, narrow: bool) -> None:
+    def set_narrow(self, narrow: bool, slim: bool) -> None:
         """Draw the stages closer together."""
-        self._is_narrow = narrow
+        self._is_narrow, self._is_slim = narrow, slim
         for card in self._cards.values():
-            card.set_narrow(narrow)
+            card.set_narrow(narrow, slim)
 
     def _show(self) -> None:
         wanted = {flow.repo: flow for flow in self._vm.flows}
@@ -219,11 +223,25 @@ class FlowsBox(QWidget):
             self._cards[repo].show_flow(flow)
         self._problem.show_text("refused", self._vm.problem)
         self._band.setVisible(bool(self._vm.problem))
-        self.setVisible(bool(wanted) or bool(self._vm.problem))
+        self._left.show_text("info", self._left_words())
+        self._left_band.setVisible(bool(self._vm.leftovers))
+        self.setVisible(bool(wanted or self._vm.problem or self._vm.leftovers))
+
+    def _left_words(self) -> str:
+        left = self._vm.leftovers
+        if not left:
+            return ""
+        return tr_count(
+            "{count} download on the disk is not under way: {names}, {size}.",
+            "{count} downloads on the disk are not under way: {names}, {size}.",
+            len(left),
+            names=", ".join(kept.repo for kept in left),
+            size=amounts.disk(sum(kept.num_bytes for kept in left)),
+        )
 
     def _make_card(self) -> FlowCard:
         vm, card = self._vm, FlowCard()
-        card.set_narrow(self._is_narrow)
+        card.set_narrow(self._is_narrow, self._is_slim)
         card.pause_asked.connect(vm.pause)
         card.resume_asked.connect(vm.resume)
         card.free_asked.connect(vm.free_source)
@@ -246,6 +264,17 @@ class FlowsBox(QWidget):
             tr("Keep"),
             tr("Stop and delete"),
             _GiveUp(self._vm, job_id),
+        )
+
+    def _ask_delete(self) -> None:
+        size = amounts.disk(sum(kept.num_bytes for kept in self._vm.leftovers))
+        ask(
+            self,
+            tr("Delete these downloads?"),
+            tr("Frees {size}. Converted models stay as they are.", size=size),
+            tr("Keep"),
+            tr("Delete"),
+            self._vm.delete_leftovers,
         )
 
     def _open_page(self, repo: str) -> None:

@@ -181,7 +181,7 @@ class FlowCard(Card):
 
     def __init__(self) -> None:
         self._flow: Flow | None = None
-        self._name = Label("", "body", "text", 600)
+        self._name = Elide("", "body", "text", 600)
         self._line = Elide("", "meta", "text2")
         self._dots = StageDots(_STAGE_WORDS, DOTS_W)
         self._bar = Bar((), 4)
@@ -191,10 +191,12 @@ class FlowCard(Card):
         self.close_button = Button("", "ghost", "x", name=tr("Cancel"))
         words = vbox(self._name, self._line, gap=5)
         buttons = hbox(None, self.pause, self.resume, self.close_button, gap=2)
-        head = hbox((words, 1), 8, self._dots, fixed(holder(buttons), BUTTONS_W), gap=4)
+        self._beside, self._below = hbox(self._dots), hbox(None)
+        head = hbox((words, 1), 8, self._beside, fixed(holder(buttons), BUTTONS_W), gap=4)
         super().__init__(
             vbox(
                 head,
+                self._below,
                 self._error,
                 self._make_mend(),
                 self._make_end(),
@@ -207,7 +209,8 @@ class FlowCard(Card):
         follow(self._retell)
 
     def _make_mend(self) -> QWidget:
-        self.token = LineField(tr("Access token"), "lock", 280, name=tr("Access token"))
+        field = LineField(tr("Access token"), "lock", name=tr("Access token"))
+        self.token = fixed(field, min_width=120, max_width=280)
         self.token.setEchoMode(QLineEdit.EchoMode.Password)
         self.token_button = Button(tr("Use it"), "secondary", small=True)
         self.page_button = Button(tr("Open the page"), "secondary", small=True)
@@ -215,12 +218,12 @@ class FlowCard(Card):
         self.again_button = Button(tr("Try again"), "secondary", "retry", small=True)
         self._mend = holder(
             hbox(
-                self.token,
+                (self.token, 1),
                 self.token_button,
                 self.page_button,
                 self.settings_button,
                 self.again_button,
-                None,
+                "flex",
                 gap=8,
             )
         )
@@ -253,9 +256,10 @@ class FlowCard(Card):
         self.token_button.clicked.connect(self._give_token)
         self.token.returnPressed.connect(self._give_token)
 
-    def set_narrow(self, narrow: bool) -> None:
-        """Draw the stages closer together."""
+    def set_narrow(self, narrow: bool, slim: bool) -> None:
+        """Draw the stages closer together, or below the words."""
         self._dots.set_width(NARROW_DOTS_W if narrow else DOTS_W)
+        (self._below if slim else self._beside).insertWidget(0, self._dots)
 
     def show_flow(self, flow: Flow) -> None:
         """Show how far it is."""
@@ -356,7 +360,7 @@ def flow_line(flow: Flow) -> str:
     if flow.state == "fail" and job.job == "convert":
         return tr("Not converted. The download is whole and kept.")
     if flow.state in ("paused", "fail"):
-        if stage == "check" and job.job == "download":
+        if stage in ("", "check") and job.job == "download":
             return tr("Stopped before the weights were fetched.")
         if progress is None or not progress.done_bytes or job.job == "convert":
             return tr("Stopped. What was fetched is kept.")

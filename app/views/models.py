@@ -198,7 +198,7 @@ class ModelsView(QWidget):
                 job.set_narrow(narrow)
             if self.panel is not None and self.flows is not None:
                 self.panel.set_narrow(narrow, slim)
-                self.flows.set_narrow(narrow)
+                self.flows.set_narrow(narrow, slim)
 
     # --- intents ----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ import msgspec
 from engine.checkpoint.files import FileLock, check_space, reading
 from engine.checkpoint.source import CONFIG, INDEX, SIDE_FILES, SINGLE
 from engine.jobs.convert import read_path
-from engine.jobs.hub import Hub, HubFile, HubRepo
+from engine.jobs.hub import Hub, HubFile, HubRepo, check_name
 from engine.jobs.hub_file import Hooks, fetch, is_whole, kept_bytes
 from engine.models.registry import get_family
 from engine.protocol.errors import (
@@ -64,8 +64,7 @@ class _Order:
     def of(cls, spec: dict[str, Any]) -> "_Order":
         room = _text(spec, "room_at")
         repo = _text(spec, "repo")
-        if not repo:
-            raise InvalidRequest("The job's 'repo' must be OWNER/NAME.")
+        check_name(repo)
         return cls(
             _text(spec, "id"),
             repo,
@@ -86,6 +85,9 @@ def run(
     order = _Order.of(spec)
     hub = Hub(_text(spec, "endpoint"), _text(spec, "hub_proxy"), _text(spec, "hub_token"))
     emit(Progress(id=order.job_id, stage="check", detail=order.repo))
+    if order.room_at is not None and not order.room_at.is_dir():
+        # A disk that is away: nothing is written elsewhere (case D-17).
+        raise FileAccess(f"The models folder {order.room_at} is not there.")
     try:
         order.target.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -215,6 +217,11 @@ def _wanted(repo: HubRepo) -> tuple[tuple[HubFile, ...], tuple[HubFile, ...]]:
         raise UnsupportedCheckpoint(
             f"{repo.repo} holds no config.json with safetensors weights.",
             "Choose the model's safetensors version.",
+        )
+    if any(f.size < 0 or not (f.sha256 or f.blob_sha1) for f in (*small, *weights)):
+        raise NetworkError(
+            f"The hub does not say sizes and hashes of {repo.repo}, so nothing could be verified.",
+            "Use another hub address; this mirror is incomplete.",
         )
     small.sort(key=lambda f: (f.name != CONFIG, f.name))
     return tuple(small), tuple(sorted(weights, key=lambda f: f.name))

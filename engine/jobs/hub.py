@@ -8,6 +8,7 @@ ranged GETs. Called by `engine.jobs.download` and `engine.jobs.hub_file`.
 """
 
 import http.client
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,12 +25,16 @@ ENDPOINT = "https://huggingface.co"
 DIRECT = "direct"
 TIMEOUT_S = 15.0
 _MAX_LISTING_BYTES = 32 * 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a repository: its name, bytes, and SHA-256 (large files) or git blob SHA-1."""
+    """One file of a repository: its name, bytes, and SHA-256 (large files) or git blob SHA-1.
+
+    A size of -1 or no hash means that the hub does not say.
+    """
 
     name: str
     size: int
@@ -101,10 +106,11 @@ class Hub:
     def repo(self, repo: str, revision: str = "") -> HubRepo:
         """Return commit and files of a repository.
 
-        Raises: TokenNeeded, GatedModel, NotOnHub, NetworkError.
+        Raises: TokenNeeded, GatedModel, NotOnHub, NetworkError; InvalidRequest for an odd name.
         """
+        check_name(repo)
         at = urllib.parse.quote(revision or "main", safe="")
-        url = f"{self.endpoint}/api/models/{_quoted(repo)}/revision/{at}?blobs=true"
+        url = f"{self.endpoint}/api/models/{repo}/revision/{at}?blobs=true"
         answer = self._open(url, repo, {})
         try:
             raw = answer.read(_MAX_LISTING_BYTES)
@@ -127,7 +133,7 @@ class Hub:
         Raises: as `repo`.
         """
         name = urllib.parse.quote(file.name)
-        url = f"{self.endpoint}/{_quoted(repo.repo)}/resolve/{repo.commit}/{name}"
+        url = f"{self.endpoint}/{repo.repo}/resolve/{repo.commit}/{name}"
         ranged = {"Range": f"bytes={offset}-"} if offset else {}
         answer = self._open(url, repo.repo, ranged)
         return HubBody(answer, _start(answer) if answer.status == 206 else 0)
@@ -195,9 +201,10 @@ class _Listing(msgspec.Struct):
 
 
 def _file(entry: _Sibling) -> HubFile:
+    size = -1 if entry.size is None else entry.size
     if entry.lfs is not None and entry.lfs.sha256:
-        return HubFile(entry.rfilename, entry.lfs.size or entry.size or 0, entry.lfs.sha256)
-    return HubFile(entry.rfilename, entry.size or 0, blob_sha1=entry.blob_id)
+        return HubFile(entry.rfilename, entry.lfs.size or size, entry.lfs.sha256)
+    return HubFile(entry.rfilename, size, blob_sha1=entry.blob_id)
 
 
 def _start(answer: http.client.HTTPResponse) -> int:
@@ -207,11 +214,10 @@ def _start(answer: http.client.HTTPResponse) -> int:
     return int(first) if first.isdecimal() else 0
 
 
-def _quoted(repo: str) -> str:
-    owner, _, name = repo.partition("/")
-    if not owner or not name or "/" in name or ".." in repo:
+def check_name(repo: str) -> None:
+    """Raise InvalidRequest unless a repository's name is OWNER/NAME, which also names a folder."""
+    if not _NAME.fullmatch(repo) or ".." in repo:
         raise InvalidRequest(f"{repo!r} is no repository; it should read OWNER/NAME.")
-    return urllib.parse.quote(repo)
 
 
 def _checked(address: str, what: str) -> urllib.parse.SplitResult:

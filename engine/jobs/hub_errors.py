@@ -45,17 +45,16 @@ def refused(status: int, headers: "Message[str, str]", repo: str, place: HubPlac
             "Check the name; it may have been renamed or taken away.",
         )
     if status == 416:
-        return RangeRefused(f"{place.endpoint} has fewer bytes than it lists.", "", True)
+        return RangeRefused(f"{place.endpoint} has fewer bytes than it lists.", "", may_retry=True)
     if status in _TRANSIENT:
         wait = headers.get("Retry-After", "")
-        busy = NetworkError(
+        return NetworkError(
             f"{place.endpoint} is busy or out of order (HTTP {status}).",
             "Try again later; what was fetched is kept.",
             may_retry=True,
+            is_busy=True,
             wait_s=float(wait) if wait.isdecimal() else 0.0,
         )
-        busy.is_busy = True
-        return busy
     return NetworkError(
         f"{place.endpoint} refused the request (HTTP {status}).",
         "Check hub and proxy in Settings.",
@@ -78,12 +77,14 @@ def lost(problem: Exception, place: HubPlace) -> NetworkError:
     if isinstance(problem, socket.gaierror):
         return NetworkError(f"No address is known for {who}: no network, or a typing error.", hint)
     if isinstance(problem, ConnectionRefusedError):
-        return NetworkError(f"Nothing answers at {who}: the connection was refused.", hint, True)
+        return NetworkError(
+            f"Nothing answers at {who}: the connection was refused.", hint, may_retry=True
+        )
     if isinstance(problem, TimeoutError):
-        return NetworkError(f"No answer from {who} in time.", hint, True)
+        return NetworkError(f"No answer from {who} in time.", hint, may_retry=True)
     if isinstance(problem, OSError) and "Tunnel" in str(problem):
         return NetworkError(f"The connection through {who} failed: {problem}.", hint)
-    return NetworkError(f"The connection to {who} was lost.", hint, True)
+    return NetworkError(f"The connection to {who} was lost.", hint, may_retry=True)
 
 
 def _no_entry(repo: str, page: str, code: str, place: HubPlace) -> TokenNeeded:

@@ -1,7 +1,7 @@
 """How the experts of a prompt chunk reach the device. Numbers only; no torch.
 
 Never looks at residency: a chunk is computed the same way whatever the cache holds
-(`performance.md` 7). Both ways give the same bits; they differ in what is copied, and when.
+(ARCHITECTURE.md, Numerics). Both ways give the same bits; they differ in what is copied, and when.
 """
 
 from typing import Literal

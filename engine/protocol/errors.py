@@ -110,12 +110,19 @@ class NetworkError(EngineError):
     code = ErrorCode.NETWORK
 
     def __init__(
-        self, message: str, hint: str = "", may_retry: bool = False, wait_s: float = 0.0
+        self,
+        message: str,
+        hint: str = "",
+        request_id: str = "",
+        *,
+        may_retry: bool = False,
+        is_busy: bool = False,
+        wait_s: float = 0.0,
     ) -> None:
-        super().__init__(message, hint)
+        super().__init__(message, hint, request_id)
         self.may_retry = may_retry
+        self.is_busy = is_busy
         self.wait_s = wait_s
-        self.is_busy = False
 
 
 class TokenNeeded(EngineError):

@@ -5,6 +5,7 @@ PyInstaller. An entry of PyInstaller's tables is (name in the bundle, source fil
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,8 @@ ENGINE_ONLY = ("torch", "triton", "tokenizers", "safetensors", "xxhash", "jinja2
 NEVER = (
     "tkinter", "IPython", "matplotlib", "pandas", "scipy", "PIL", "transformers",
     "huggingface_hub", "tensorboard", "pytest", "_pytest", "hypothesis", "mypy", "setuptools",
-    "pkg_resources", "pip", "py", "backports", "importlib_metadata", "PyInstaller", "nanobind", "cmake", "ninja", "pydantic", "rich",
+    "pkg_resources", "pip", "py", "backports", "importlib_metadata",
+    "PyInstaller", "nanobind", "cmake", "ninja", "pydantic", "rich",
     "PySide6.QtQml", "PySide6.QtQuick",
     "PySide6.QtTest", "PySide6.QtDBus", "readline",
 )  # fmt: skip
@@ -55,7 +57,7 @@ TRANSLATIONS = ("qtbase_zh_CN.qm",)
 
 # Linux: of the build machine's own libraries only these come along. Anything else, above all what
 # a graphics driver loads too (libstdc++, libz, libexpat, libwayland, libX11), is the user's (P-01)
-# and declared by the packages. So the result does not depend on what the build machine happens to have.
+# and declared by the packages. So the result does not depend on what lies on the build machine.
 SYSTEM_KEPT = (
     "libpython3", "libssl", "libcrypto", "libffi", "libsqlite3", "libbz2", "liblzma", "libuuid",
 )  # fmt: skip
@@ -106,9 +108,10 @@ def resource_files(root: Path) -> list[tuple[str, str]]:
     Of models only checkpoints: the recipe that made the built-in one is for engineers.
     """
     found = []
-    for path in sorted((root / "resources").rglob("*")):
+    tree = os.walk(root / "resources", followlinks=True)  # a large model may be linked in
+    for path in sorted(Path(folder) / name for folder, _, names in tree for name in names):
         place = path.relative_to(root)
-        if not path.is_file() or path.suffix in (".py", ".pyc"):
+        if path.suffix in (".py", ".pyc"):
             continue
         is_model = place.parts[1] == "models"
         if is_model and not (root.joinpath(*place.parts[:3]) / "config.json").exists():

@@ -1,8 +1,10 @@
-"""Make this platform's packages of a frozen build: `python -m installers.common.pack dist/freetoken dist`.
+"""Make this platform's packages of a frozen build.
 
-Linux: `.deb`, `.rpm` and a tarball. Windows: the setup program; elsewhere `--setup` compiles the same
-script over a staged tree. Prints sizes and writes SHA256SUMS. Tools come from our own environment,
-never from whatever lies first on PATH (case P-08); the setup compiler is the exception.
+`python -m installers.common.pack dist/freetoken dist`.
+
+Linux: `.deb`, `.rpm` and a tarball. Windows: the setup program; elsewhere `--setup` compiles the
+same script over a staged tree. Prints sizes and writes SHA256SUMS. Tools come from our own
+environment, never from whatever lies first on PATH (case P-08), but for the setup compiler.
 """
 
 import argparse
@@ -30,8 +32,8 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 SUMMARY = "chat with language models larger than your VRAM"
 ABOUT = f"""{SUMMARY}
 Runs mixture-of-experts language models larger than the memory of the graphics card: every expert
-stays in RAM, the card holds an elastic cache of those in use. Chats and models live in the user's own
-folder and stay when the package is removed."""
+stays in RAM, the card holds an elastic cache of those in use. Chats and models live in the user's
+own folder and stay when the package is removed."""
 
 
 def build_time() -> int:
@@ -160,7 +162,9 @@ def _tarball(build: Path, path: Path) -> None:
 def _run(words: list[str]) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{Path(words[0]).name} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise SystemExit(
+            f"{Path(words[0]).name} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
 
 
 def _timed(path: Path, act: Callable[[], object]) -> None:
@@ -185,7 +189,9 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--setup", action="store_true", help="compile the Windows setup instead")
-    parser.add_argument("--final", action="store_true", help="smallest setup, minutes instead of one")
+    parser.add_argument(
+        "--final", action="store_true", help="smallest setup, minutes instead of one"
+    )
     options = parser.parse_args()
     build, target = options.build.resolve(), options.target.resolve()
     target.mkdir(parents=True, exist_ok=True)

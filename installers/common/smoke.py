@@ -1,12 +1,14 @@
-"""Try a frozen build as an unlucky person would: `python installers/common/smoke.py dist/freetoken`.
+"""Try a frozen build as an unlucky person would.
+
+`python installers/common/smoke.py dist/freetoken`.
 
 The build is copied to a folder with spaces, accents and CJK in its name and made read-only; HOME is
 read-only; PATH is empty; temporary files go to another odd folder; files are made for their owner
 alone. There the engine must answer and end with its input, and the window must do its whole smoke
 run with the built-in model. Run by root, it becomes nobody first, so that read-only means it.
 
-Standard library only. Exit code 0 = works. `--out DIR` keeps pictures and smoke.json, `--engine-only`
-leaves out the window.
+Standard library only. Exit code 0 = works. `--out DIR` keeps pictures and smoke.json,
+`--engine-only` leaves out the window.
 """
 
 import argparse
@@ -56,17 +58,23 @@ class Place:
     def environment(self) -> dict[str, str]:
         """Return what the programs see: no PATH, nothing of this shell."""
         if WINDOWS:
-            kept = {name: os.environ[name] for name in ("SYSTEMROOT", "WINDIR") if name in os.environ}
+            kept = {
+                name: os.environ[name] for name in ("SYSTEMROOT", "WINDIR") if name in os.environ
+            }
             return {**kept, "PATH": "", "TEMP": str(self.temp), "TMP": str(self.temp),
                     "USERPROFILE": str(self.home), "LOCALAPPDATA": str(self.home),
                     "APPDATA": str(self.home)}  # fmt: skip
         return {"PATH": "", "HOME": str(self.home), "TMPDIR": str(self.temp)}
 
-    def start(self, name: str, *words: str, text: str, limit: int) -> subprocess.CompletedProcess[str]:
+    def start(
+        self, name: str, *words: str, text: str, limit: int
+    ) -> subprocess.CompletedProcess[str]:
         """Run one of the programs to its end."""
         program = self.program / (name + SUFFIX)
         if not program.exists():
-            raise Failed(f"{program} is missing: removed by security software, or the build failed.")
+            raise Failed(
+                f"{program} is missing: removed by security software, or the build failed."
+            )
         identity: dict[str, Any] = {} if WINDOWS else {"umask": 0o077}
         if _is_root():
             identity |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
@@ -132,7 +140,9 @@ def try_job(place: Place) -> dict[str, Any]:
     begun = time.monotonic()
     done = place.start("freetoken-engine", *words, text="", limit=HELLO_S)
     if done.returncode not in (0, CANCELLED):
-        raise Failed(f"job: exit code {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+        raise Failed(
+            f"job: exit code {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
+        )
     return {"job_ms": round((time.monotonic() - begun) * 1000)}
 
 

@@ -1,8 +1,8 @@
 """What a Linux build needs from the system it is installed on, read from the build itself.
 
-Every library that a bundled one names and that is not bundled must be in `PROVIDERS`; one that is not
-stops the packaging, so that a dependency is never found out about by a user (case P-03). The versions
-of libc and libstdc++ are the highest ones that the build's symbols ask for.
+Every library that a bundled one names and that is not bundled must be in `PROVIDERS`; one that is
+not stops the packaging, so that a dependency is never found out about by a user (case P-03). The
+versions of libc and libstdc++ are the highest ones that the build's symbols ask for.
 """
 
 import os

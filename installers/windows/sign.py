@@ -1,7 +1,7 @@
 """Sign one Windows program if a key is given: `python installers/windows/sign.py FILE`.
 
-Called by the setup compiler for the uninstaller and the setup, by pack.py for our two programs. Without
-FT_SIGN_PFX in the environment nothing happens, so that everybody can build.
+Called by the setup compiler for the uninstaller and the setup, by pack.py for our two programs.
+Without FT_SIGN_PFX in the environment nothing happens, so that everybody can build.
 """
 
 import os

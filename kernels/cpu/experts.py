@@ -130,7 +130,7 @@ class NativeExperts:
             tensor.shape != shape
             or tensor.dtype != dtype
             or not tensor.is_contiguous()
-            or tensor.device.type != "cpu"
+            or not tensor.is_cpu
         ):
             raise ValueError(
                 f"expected {dtype} {list(shape)} in host memory, contiguous; "

@@ -1,11 +1,13 @@
 """The composition root in one process: who hears whom. The engine is the fake one."""
 
 import logging
+import time
 
 import pytest
 from PySide6.QtWidgets import QApplication
 
 from app.main import Desktop
+from app.predict.yielding import YieldState
 from app.services.log_ring import LogRing
 from app.services.settings import Environment
 from app.theme import theme
@@ -137,6 +139,7 @@ def test_quit_during_a_reply_then_everything_is_over(qtbot, desktop):
     assert desktop.services.settings.value.geometry
     assert not client.process.is_running
     assert desktop.services.meter._thread is None
+    assert desktop.services.presence._thread is None
 
 
 def test_close_button_then_the_app_ends(qtbot, desktop):
@@ -155,6 +158,27 @@ def test_quit_at_once_then_no_engine_is_started(qtbot, desktop):
         desktop.quit()
     QApplication.processEvents()
     assert started == []
+
+
+def test_yield_by_key_then_pill_tray_and_a_note_follow(qtbot, desktop):
+    """Ctrl+Shift+Y from any page: slots go, the pill says so, the second press brings them back."""
+    up(qtbot, desktop)
+    window, client, yielding = desktop.window, desktop.services.client, desktop.vm.yielding
+    window.show_page("chat")
+    qtbot.waitUntil(lambda: yielding.now.is_known)
+    for state, pill in ((YieldState.YIELDED, "yielded"), (YieldState.FULL, "ready")):
+        with qtbot.waitSignal(client.resize_applied):
+            window.actions_by_id["yield_now"].trigger()
+        qtbot.waitUntil(lambda state=state: yielding.now.state is state)
+        assert window.strip.pill.state == pill
+        assert window.toasts.shown[-1].label.text().startswith("Last: ")
+    assert window.page == "chat"
+    assert [e.kind for _, e in desktop.vm.performance.history.events(60, time.monotonic())] == [
+        "yielded",
+        "restored",
+    ]
+    desktop.pages.performance.yielding.more.click()
+    assert window.page == "settings"
 
 
 def test_second_start_then_window_is_raised_on_its_page(qtbot, desktop):

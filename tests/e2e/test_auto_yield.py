@@ -1,6 +1,7 @@
-"""Auto-yield with the real engine and the built-in model: memory goes and returns, replies go on."""
+"""Auto-yield with the real engine: memory goes and returns, replies go on unchanged."""
 
 import sys
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -107,9 +108,7 @@ def test_program_comes_and_goes_during_replies_then_steps_back_and_the_same_text
     desk.seen(app="game")
     desk.wait(lambda: desk.slots == desk.client.model.top_k)
     assert desk.finish(reply) == alone
-    desk.vm._policy.rules = desk.vm._policy.rules.__class__(  # no two seconds between steps
-        is_on=True, floor_bytes=0, margin_bytes=0, return_after_s=0.0, step_s=0.0
-    )
+    desk.vm._policy.use(replace(desk.vm._policy.rules, step_s=0.0))  # no two seconds between steps
     reply = desk.ask()
     while desk.vm.now.state is not YieldState.FULL:
         answered = len(desk.applied)

@@ -57,6 +57,7 @@ class MockHub:
     served: Counter = field(default_factory=Counter)
     requests: list = field(default_factory=list)
     wrong_hash: tuple[str, ...] = ()
+    is_bare: bool = False  # a mirror that lists names only
     redirect_to: str = ""
     url: str = ""
 
@@ -70,7 +71,7 @@ class MockHub:
             if path.suffix == ".safetensors":
                 sha = "0" * 64 if path.name in self.wrong_hash else sha
                 entry["lfs"] = {"sha256": sha, "size": len(raw), "pointerSize": 134}
-            siblings.append(entry)
+            siblings.append({"rfilename": path.name} if self.is_bare else entry)
         siblings.append({"rfilename": "../evil.json", "size": 3, "blobId": "0"})
         siblings.append({"rfilename": "original/params.safetensors", "size": 1 << 50})
         return json.dumps({"id": REPO, "sha": self.commit, "siblings": siblings}).encode()

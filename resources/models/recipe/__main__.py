@@ -75,9 +75,12 @@ def prompts(options: Options) -> None:
     first = next(p for p in (options.work / "teacher.gguf", options.work / "part01") if p.exists())
     tokenizer = teacher.read_tokenizer(teacher.GgufFile(first))
     tokenizer.save(str(options.work / "teacher-tokenizer.json"))
-    coded = tokenizer.encode_batch(prompts.texts(made))
-    flat = np.concatenate([np.array(one.ids, np.uint16) for one in coded])
-    np.savez(options.work / "prompt-tokens.npz", flat=flat, sizes=[len(one.ids) for one in coded])
+    coded: list[np.ndarray] = []
+    for start in range(0, len(made), 50_000):
+        some = tokenizer.encode_batch(prompts.texts(made[start : start + 50_000]))
+        coded += [np.array(one.ids, np.uint16) for one in some]
+    flat = np.concatenate(coded)
+    np.savez(options.work / "prompt-tokens.npz", flat=flat, sizes=[len(one) for one in coded])
     log(f"{len(made)} prompts, {len({p.text for p in made})} different, {len(flat)} tokens")
 
 
@@ -242,22 +245,22 @@ def traces(options: Options) -> None:
     routing_traces.trace(options.model, options.out / "routing-traces.npz", log)
 
 
-# stage -> (what it does, the result in the work folder that lets it be skipped)
-STAGES: dict[str, tuple[Callable[[Options], None], str]] = {
-    "prepare": (prepare, ""),
-    "join": (join, "teacher.gguf"),
-    "selfcheck": (selfcheck, ""),
-    "prompts": (prompts, "prompt-tokens.npz"),
-    "sample": (sample, ""),
-    "collect": (collect, "teacher.jsonl"),
-    "keep": (keep, ""),
-    "corpus": (corpus, "tokens-00.npy"),
-    "train": (train, ""),
-    "export": (export, ""),
-    "bundle": (bundle, ""),
-    "evaluate": (evaluate, ""),
-    "traces": (traces, ""),
+STAGES: dict[str, Callable[[Options], None]] = {
+    "prepare": prepare,
+    "join": join,
+    "selfcheck": selfcheck,
+    "prompts": prompts,
+    "sample": sample,
+    "collect": collect,
+    "keep": keep,
+    "corpus": corpus,
+    "train": train,
+    "export": export,
+    "bundle": bundle,
+    "evaluate": evaluate,
+    "traces": traces,
 }
+_ONCE = ("join", "prompts", "collect", "corpus")  # skipped when done before
 
 
 def main() -> int:
@@ -271,7 +274,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--rows", type=int, default=0, help="sequences at a time; 0 = by device")
     parser.add_argument("--round", type=int, default=0, help="another seed for another sampling")
-    parser.add_argument("--prompts", type=int, default=1_800_000)
+    parser.add_argument("--prompts", type=int, default=1_600_000)
     parser.add_argument("--scale", type=float, default=1.0, help="of the hand-made text")
     parser.add_argument("--plain", action="store_true", help="no Triton kernels")
     parser.add_argument("--toy", action="store_true", help="a tiny student, for a CPU test")
@@ -284,12 +287,13 @@ def main() -> int:
     options = parser.parse_args()
     options.out = options.out or options.work / "out"
     options.out.mkdir(parents=True, exist_ok=True)
-    action, result = STAGES[options.stage]
-    if result and (options.work / result).exists():
+    done = options.work / f"{options.stage}.done"
+    if options.stage in _ONCE and done.exists():
         log(f"{options.stage}: done before")
         return 0
     log(f"== {options.stage}")
-    action(options)
+    STAGES[options.stage](options)
+    done.touch()
     log(f"== {options.stage} done")
     return 0
 

@@ -31,9 +31,7 @@ class Step(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """One kind of story. `things`: the list of slots.json that its thing comes from; `lifeless`:
-    its hero is a thing itself.
-    """
+    """One kind of story. `things` names a list of slots.json; `lifeless`: the hero is a thing."""
 
     name: str
     things: str

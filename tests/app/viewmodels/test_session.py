@@ -166,6 +166,27 @@ def test_restart_smaller_then_ten_percent_fewer_slots(qtbot, world):
     assert one.settings.profile("tiny").expert_slots is None
 
 
+def test_yield_then_not_remembered_and_no_base_of_a_smaller_cache(qtbot, world):
+    """What was given away for a while is nobody's choice: not of the next load, nor of 10 %."""
+    one = world()
+    one.add_builtin()
+    start(qtbot, one)
+    qtbot.waitUntil(lambda: one.client.last_status is not None)
+    with qtbot.waitSignal(one.client.resize_applied):
+        one.client.resize(expert_slots=16, loan=True)
+    assert one.settings.profile("tiny").expert_slots is None
+    with qtbot.waitSignal(one.client.resize_applied):
+        one.client.resize(kv_tokens=1_024)  # a choice of context is none of slots
+    profile = one.settings.profile("tiny")
+    assert (profile.kv_tokens, profile.expert_slots) == (1_024, 64)
+    with qtbot.waitSignal(one.client.stopped):
+        one.process._process.kill()
+    with qtbot.waitSignal(one.client.status, timeout=10_000) as status:
+        one.session.restart_engine(smaller=True)
+    pools = {p.name: p.units for p in status.args[0].devices[0].pools}
+    assert pools["experts"] == int(64 * 0.9)
+
+
 def test_resize_then_remembered_for_this_model_only(qtbot, world):
     """FreeToken#255: a model's split survives a restart of the app."""
     one = world()

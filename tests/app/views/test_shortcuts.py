@@ -41,7 +41,7 @@ def test_table_then_ids_and_keys_are_unique() -> None:
 
 
 def test_table_then_it_is_the_list_of_the_plan() -> None:
-    """desktop.md names these."""
+    """The table of shortcuts that a person can rely on."""
     wanted = {f"Ctrl+{key}" for key in (*"NKLIRBQ1234567", ",", "+", "-")}
     wanted |= {"Ctrl+Shift+C", "Ctrl+Shift+Y", "Ctrl+Shift+T", "Esc", "Up", "F1"}
     assert wanted <= set(itertools.chain(*(entry.keys for entry in SHORTCUTS)))

@@ -2,12 +2,14 @@
 
 import pytest
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QSystemTrayIcon
 
 from app.services.settings import SettingsStore
 from app.services.tray import Tray
 from app.viewmodels.performance import PerformanceViewModel
 from app.viewmodels.yielding import YieldingViewModel
 from app.views.performance import PerformanceView
+from app.widgets.icons import icon
 from app.widgets.look import use
 from tests.app.accessible import nameless
 from tests.app.performance.stubs import stats
@@ -108,7 +110,7 @@ def test_chart_when_yielded_then_the_event_and_what_others_took(page):
     world.tick(app="game.exe")
     world.engine.stats.emit(stats())
     page._show_charts()
-    assert [mark.text for mark in page.memory._marks] == ["game.exe: yielded"]
+    assert [mark.text for mark in page.memory.marks] == ["game.exe: yielded"]
     now = page.vm.history.series("mem_other", 60.0, world.clock())[-1]
     assert now - before > GIB // 2  # the mean of a bin
     assert page.vm.note.can_undo is False
@@ -131,6 +133,21 @@ def test_layout_when_any_size_then_whole_and_named(page, size, language):
     assert nameless(page) == []
     assert page.policy.y() >= 0
     assert (page.head._is_beside is False) == (size[0] == 560)
+
+
+def test_tray_when_there_is_one_then_yields_and_takes_back(qapp, qtbot, monkeypatch):
+    """The same command as the key, in the words of what it does now; works without the window."""
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "show", lambda icon: None)
+    tray = Tray(icon("models"))
+    entry = tray._yield
+    assert (entry.text(), entry.isEnabled()) == ("Yield now", False)
+    tray.set_yield(False, True)
+    with qtbot.waitSignal(tray.yield_wanted):
+        entry.trigger()
+    tray.set_yield(True, True)
+    assert entry.text() == "Take back"
+    tray.close()
 
 
 def test_tray_when_there_is_none_then_nothing_happens(qapp):

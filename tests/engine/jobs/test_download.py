@@ -44,7 +44,9 @@ def hub(repo_folder):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Frames for every block, no waiting between tries."""
+    """Frames for every block, no waiting between tries, no proxy rules of this machine."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(download, "REPORT_S", 0.0)
     monkeypatch.setattr(hub_file, "CHUNK_BYTES", BLOCK)
     monkeypatch.setattr(
@@ -305,10 +307,11 @@ def test_download_when_unknown_then_not_found(hub, tmp_path):
     with pytest.raises(NotOnHub, match="maker/other"):
         run(hub, tmp_path / "m", repo="maker/other")
     count = len(hub.requests)
-    for repo in ("just-a-name", "a/b/c", "../x", ""):
-        with pytest.raises(InvalidRequest):
+    for repo in ("just-a-name", "a/b/c", "../x", "a/..", "", "a/b?c", "a b/c"):
+        with pytest.raises(InvalidRequest, match="OWNER/NAME"):
             run(hub, tmp_path / "n", repo=repo)
     assert len(hub.requests) == count
+    assert not (tmp_path / "n").exists()
 
 
 @pytest.mark.parametrize("proxy", ["http://me:hunter2@127.0.0.1:9", "127.0.0.1:9"])
@@ -345,6 +348,22 @@ def test_download_from_a_mirror_then_every_request_goes_there(hub, repo_folder, 
         p.startswith((f"/api/models/{REPO}", f"/{REPO}/resolve/{COMMIT}")) for p in hub.paths
     )
     assert len(hub.paths) > 5
+
+
+def test_download_from_a_mirror_that_lists_no_hashes_then_refused(hub, tmp_path):
+    """What cannot be verified is not fetched; an empty file is never taken for a whole one."""
+    hub.is_bare = True
+    with pytest.raises(NetworkError, match="verified"):
+        run(hub, tmp_path / "m")
+    assert not hub.served
+
+
+def test_download_when_the_models_folder_is_away_then_nothing_is_made(hub, tmp_path):
+    """D-17: a disk that was taken out while the download was paused."""
+    away = tmp_path / "mnt" / "models"
+    with pytest.raises(FileAccess, match="is not there"):
+        run(hub, away / ".downloads" / "m", room_at=str(away))
+    assert not (tmp_path / "mnt").exists()
 
 
 def test_download_when_main_moves_on_then_the_pinned_commit_is_fetched(hub, tmp_path):

@@ -1,6 +1,6 @@
 """The numerics contract: no bit of an output depends on residency, policy, split or resize.
 
-`performance.md` section 7; the poison test shows that the bytes really are read where it is said.
+ARCHITECTURE.md, Numerics; the poison test shows that the bytes really are read where it is said.
 """
 
 import functools

@@ -1,0 +1,1 @@
+"""Tests of the Discover tab and of models on their way."""

@@ -1,0 +1,84 @@
+"""The smoke test itself: it must fail when the build does not work."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.linux
+
+ENGINE = """#!/bin/sh
+case "$*" in *--job*) exit 5;; esac
+read line
+[ -z "$PATH" ] || exit 3
+echo '{"type":"ready","engine_version":"9"}'
+"""
+WINDOW = """#!/bin/sh
+[ "$(umask)" = 0077 ] || exit 3
+: > "$2/smoke.json" || exit 4
+echo '{"startup_ms": 7}' > "$2/smoke.json"
+"""
+
+
+def smoke(folder: Path, **programs: str) -> tuple[int, str]:
+    build = folder / "freetoken"
+    build.mkdir()
+    for name, text in programs.items():
+        path = build / name.replace("_", "-")
+        path.write_text(text)
+        path.chmod(0o755)
+    for parent in (folder, *list(folder.parents)[:3]):  # nobody must be able to come here
+        if os.geteuid() == 0 and parent.stat().st_uid == 0 and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "installers/common/smoke.py"), str(build),
+         "--out", str(folder / "out")],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert list(folder.glob("try-*")) == []
+    return done.returncode, done.stdout
+
+
+def test_smoke_when_all_is_well_then_facts_are_printed(tmp_path: Path) -> None:
+    """Empty PATH, files for their owner alone, odd names; pictures are kept."""
+    code, said = smoke(tmp_path, freetoken=WINDOW, freetoken_engine=ENGINE)
+    assert code == 0, said
+    assert "startup_ms 7" in said
+    assert json.loads((tmp_path / "out" / "smoke.json").read_text()) == {"startup_ms": 7}
+
+
+def test_smoke_when_the_engine_is_missing_then_security_software_is_named(tmp_path: Path) -> None:
+    """P-07: an executable that vanished is the first suspicion."""
+    code, said = smoke(tmp_path, freetoken=WINDOW)
+    assert code == 1
+    assert "security software" in said
+
+
+@pytest.mark.parametrize(
+    ("engine", "window", "word"),
+    [
+        ("#!/bin/sh\nexit 4\n", WINDOW, "engine: exit code 4"),
+        (ENGINE.replace("exit 5", "exit 4"), WINDOW, "job: exit code 4"),
+        (ENGINE, "#!/bin/sh\nexit 0\n", "window: exit code 0"),
+        (ENGINE, "#!/bin/sh\n: > litter\n" + WINDOW[10:], "outside of the data root"),
+    ],
+)
+def test_smoke_when_a_part_fails_then_it_is_named(
+    tmp_path: Path, engine: str, window: str, word: str
+) -> None:
+    """Exit code 1 and a sentence; P-14: files left behind count as a failure too."""
+    code, said = smoke(tmp_path, freetoken=window, freetoken_engine=engine)
+    assert code == 1
+    assert word in said
+
+
+def test_smoke_when_the_program_writes_beside_itself_then_it_cannot(tmp_path: Path) -> None:
+    """The folder that it is installed in is read-only, for root's copy too."""
+    greedy = '#!/bin/sh\n(: > "${0%/*}/mine") 2>/dev/null && exit 9\n' + WINDOW[10:]
+    code, said = smoke(tmp_path, freetoken=greedy, freetoken_engine=ENGINE)
+    assert code == 0, said

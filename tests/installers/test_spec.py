@@ -1,0 +1,97 @@
+"""build.spec runs on both platforms: PyInstaller's names are stood in, the rest is real."""
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+
+class Freezer:
+    """Stands in for PyInstaller and keeps what the spec asked of it."""
+
+    def __init__(self, work: Path, platform: str) -> None:
+        self.platform = platform
+        self.analyses: list[dict[str, Any]] = []
+        self.programs: list[dict[str, Any]] = []
+        self.collected: dict[str, Any] = {}
+        self.files: set[str] = set()
+        self.names = {
+            "SPECPATH": str(REPOSITORY), "workpath": str(work), "Analysis": self.analysis,
+            "PYZ": lambda pure: pure, "EXE": self.program, "COLLECT": self.collect,
+        }  # fmt: skip
+
+    def analysis(self, scripts: list[str], **facts: Any) -> types.SimpleNamespace:
+        """Find one Qt library, one that is not wanted, and the data."""
+        self.analyses.append({"script": scripts[0], **facts})
+        binaries = [("PySide6/Qt6Core.dll", "/x", "BINARY"), ("Qt6Quick.dll", "/x", "BINARY")]
+        datas = [(f"{folder}/{Path(src).name}", src, "DATA") for src, folder in facts["datas"]]
+        return types.SimpleNamespace(pure=[], scripts=[], binaries=binaries, datas=datas)
+
+    def program(self, *_: Any, **facts: Any) -> str:
+        """Note one executable."""
+        self.programs.append(facts)
+        return str(facts["name"])
+
+    def collect(self, *parts: Any, **facts: Any) -> None:
+        """Note the bundle."""
+        self.collected = facts
+        self.files = {entry[0] for part in parts if isinstance(part, list) for entry in part}
+
+
+@pytest.fixture(scope="module", params=["linux", "win32"])
+def freezer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Freezer:
+    """The spec, run as on that platform."""
+    hooks = types.ModuleType("PyInstaller.utils.hooks")
+    hooks.copy_metadata = lambda _: []
+    made = Freezer(tmp_path_factory.mktemp(request.param), request.param)
+    text = (REPOSITORY / "build.spec").read_text(encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PyInstaller", "PyInstaller.utils"):
+            patch.setitem(sys.modules, name, types.ModuleType(name))
+        patch.setitem(sys.modules, hooks.__name__, hooks)
+        patch.setattr(sys, "platform", request.param)
+        patch.setattr(sys, "path", list(sys.path))
+        patch.delenv("FT_BUNDLE", raising=False)
+        exec(compile(text, "build.spec", "exec"), made.names)
+    return made
+
+
+def test_spec_when_run_then_two_programs_over_one_folder(freezer: Freezer) -> None:
+    """The window has no console (P-13), the engine has one for its pipes."""
+    facts = [(p["name"], p["console"], p["upx"], p["exclude_binaries"]) for p in freezer.programs]
+    assert facts == [("freetoken", False, False, True), ("freetoken-engine", True, False, True)]
+    assert freezer.collected == {"name": "freetoken", "strip": False, "upx": False}
+
+
+def test_spec_when_run_then_window_has_no_torch_and_engine_no_qt(freezer: Freezer) -> None:
+    """Each program leaves out the other's libraries."""
+    window, engine = freezer.analyses
+    assert {"torch", "tokenizers", "kernels"} <= set(window["excludes"])
+    assert {"PySide6", "pyqtgraph", "app"} <= set(engine["excludes"])
+    assert "torch" not in engine["excludes"]
+    assert engine["module_collection_mode"] == {"kernels": "pyz+py"}
+    assert "engine.models.qwen3_moe" in engine["hiddenimports"]
+
+
+def test_spec_when_run_then_trimmed_stamped_and_with_resources(freezer: Freezer) -> None:
+    """What the two programs find beside them."""
+    assert {
+        "PySide6/Qt6Core.dll",
+        "resources/build.json",
+        "resources/models/tiny-moe-fp8/config.json",
+    } <= freezer.files
+    assert "Qt6Quick.dll" not in freezer.files
+
+
+def test_spec_when_run_for_windows_then_programs_say_what_they_are(freezer: Freezer) -> None:
+    """P-07: version information and an icon, both there."""
+    for program in freezer.programs:
+        if freezer.platform == "win32":
+            assert (REPOSITORY / program["icon"]).exists()
+            assert "ProductVersion" in Path(program["version"]).read_text(encoding="utf-8")
+        else:
+            assert "icon" not in program

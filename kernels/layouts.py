@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 
 Encoding = Literal["bf16", "fp8_block"]
+BYTE_ENCODINGS: tuple[Encoding, ...] = ("bf16", "fp8_block")  # whole bytes a value
 
 LAYOUT_ID = "units16"
 UNIT_ROWS = 16

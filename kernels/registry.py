@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import cast
 
-from kernels.layouts import VALUE_DTYPES, Encoding
+from kernels.layouts import BYTE_ENCODINGS, VALUE_DTYPES, Encoding
 
 ANY = "any"
 
@@ -68,7 +68,7 @@ LINES: dict[str, tuple[Line, ...]] = {
             "kernels.cpu.experts:NativeExperts",
             _NATIVE,
             device="cpu",
-            encodings=("bf16", "fp8_block"),
+            encodings=BYTE_ENCODINGS,
             requirement="kernels.cpu:expert_obstacle",
         ),
         Line(

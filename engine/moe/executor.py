@@ -2,8 +2,8 @@
 
 Knows phases, not families: plan, publish, hits, wait, merge. Decode computes each route's row by
 the same function on device and CPU and merges in router order, so the output does not depend on
-residency, policy or split (ARCHITECTURE.md, Numerics). Called by `engine.layers.moe`; between steps the
-safe point resizes it. All calls come from the step loop's thread.
+residency, policy or split (ARCHITECTURE.md, Numerics). Called by `engine.layers.moe`; between
+steps the safe point resizes it. All calls come from the step loop's thread.
 """
 
 import time

@@ -118,7 +118,7 @@ def test_pool_when_read_in_8_kb_chunks_then_banks_fill_as_in_the_papers_example(
 ) -> None:
     """The first 8 KB fill bank 1 (experts E11, E12), the second bank 2 (E21, E22).
 
-    Source: the paper's loading example (arXiv 2608.16157, FTW); a bank is a layer of two 4 KiB records.
+    Source: the loading example of arXiv 2608.16157; a bank is a layer of two 4 KiB records.
     """
     names = {11: 0, 12: 1, 21: 2, 22: 3}
     records = torch.stack(

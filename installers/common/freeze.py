@@ -76,7 +76,7 @@ TORCH_LEFT_OUT = re.compile(
     r"|\.(a|lib|h|hpp|cuh|pyi|ptl|cmake)$"
 )
 # Of the packages' own data only the metadata are read; licences are gathered by notices.py.
-UNREAD = re.compile(r"\.dist-info/(RECORD|licenses/)")
+UNREAD = re.compile(r"\.dist-info/(RECORD|licenses/)|^hypothesis-")
 
 
 def version(root: Path) -> str:

@@ -97,7 +97,7 @@ def test_verify_job_when_whole_then_counts_and_when_damaged_then_names_the_file(
 def test_convert_job_when_given_the_built_in_model_then_it_is_whole(
     tmp_path: Path, builtin_model: Path
 ) -> None:
-    """8 layers x 32 experts of 112 KiB, partial FP8 blocks, tied embeddings."""
+    """8 layers x 24 experts of 148 KiB, tied embeddings."""
     result = convert.run(spec_of(builtin_model, tmp_path / "m"), lambda _: None, lambda: False)
-    assert (result["num_records"], result["quant"]) == (256, "fp8_block")
-    assert FtwReader(tmp_path / "m").record_bytes == 114_688
+    assert (result["num_records"], result["quant"]) == (8 * 24, "fp8_block")
+    assert FtwReader(tmp_path / "m").record_bytes == 148 * 1024

@@ -31,7 +31,7 @@ def test_job_that_ends_well_says_job_done_last(converted_home):
     spec = {"model": str(converted_home.models / "tiny-moe-fp8"), "id": "v"}
     with _job(converted_home.root, "verify", spec) as process:
         done = process.wait(JobDone)
-        assert done.result["num_records"] == 256
+        assert done.result["num_records"] == 192
         assert process.end() == 0
         assert process.heard[-1] is done
 

@@ -43,15 +43,16 @@ def test_load_divides_the_emulated_device_as_promised(converted_home):
     try:
         assert stages["read"] == (model.info.pool_bytes, model.info.pool_bytes)
         assert stages["build"][0] == stages["build"][1]
-        assert model.experts.num_slots == 128
-        assert model.experts.arena_bytes == 128 * model.info.record_bytes
-        assert model.budget.bounds().max_slots == 256
+        num_records = model.info.num_records
+        assert model.experts.num_slots == num_records // 2
+        assert model.experts.arena_bytes == num_records // 2 * model.info.record_bytes
+        assert model.budget.bounds().max_slots == num_records
         assert model.pages.num_pages * 16 == 2048
         assert model.device.emulated
         assert model.info.sampling is not None
         assert set(model.kernels) >= {"expert_rows", "route"}
         for share in (0.0, 0.25, 0.5, 1.0):
-            slots = max(model.budget.min_slots, int(256 * share))
+            slots = max(model.budget.min_slots, int(num_records * share))
             kv = KvSide(model.pages, model.kv, tuple)
             apply_division(kv, ExpertSide(model.experts), Division(1024, slots))
             assert model.experts.arena_bytes == slots * model.info.record_bytes
@@ -91,7 +92,7 @@ def test_explicit_budget_is_kept_or_refused_before_reading(converted_home):
     read = []
     watch = LoadWatch(lambda *seen: read.append(seen), lambda: False)
     with pytest.raises(BudgetError, match=r"Needs .*: weights .* \+ runtime .* are free") as caught:
-        _open(converted_home, watch, budget=Budget(total_bytes=80 * MIB, expert_slots=256))
+        _open(converted_home, watch, budget=Budget(total_bytes=80 * MIB, expert_slots=192))
     assert "What fits" in caught.value.hint
     with pytest.raises(BudgetError, match="weights"):
         _open(converted_home, watch, device_bytes=8 * MIB)

@@ -11,7 +11,7 @@ from engine.protocol.messages import ChatMessage, Part, Sampling, Tool
 from engine.text.chat import ChatText
 from engine.text.dialects.base import Piece
 from engine.text.dialects.hermes import Hermes
-from engine.text.template import ChatTemplate
+from engine.text.template import CHATML, ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.pieces import joined
 
@@ -52,7 +52,7 @@ def test_from_folder_reads_eos_and_sampling(chat: ChatText) -> None:
     """The checkpoint's own generation settings become the defaults."""
     assert chat.eos_ids == (2,)
     assert chat.sampling == Sampling(
-        temperature=0.6, min_p=0.1, repetition_penalty=1.15, max_tokens=200
+        temperature=0.5, min_p=0.1, repetition_penalty=1.05, max_tokens=400
     )
 
 
@@ -137,8 +137,9 @@ def test_prompt_when_empty_or_tools_have_no_place_then_says_so(chat: ChatText) -
     """Nothing is dropped without a word (cases A-04, A-14)."""
     with pytest.raises(InvalidRequest, match="empty"):
         chat.prompt(())
+    without = ChatText(chat.tokenizer, ChatTemplate(CHATML), chat.eos_ids)
     with pytest.raises(InvalidRequest, match="no place for tools"):
-        chat.prompt((say("user", "hi"),), tools=(Tool(name="f"),))
+        without.prompt((say("user", "hi"),), tools=(Tool(name="f"),))
     image = ChatMessage(role="user", parts=(Part(kind="image", path="a.png"),))
     with pytest.raises(InvalidRequest, match="cannot see images"):
         chat.prompt((image,))

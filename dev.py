@@ -197,6 +197,8 @@ def build_native(tools: list[str]) -> None:
     stamp = VENV / "stamp-native"
     if stamp.exists() and stamp.read_text() == state:
         return
+    for stale in (ROOT / "kernels" / "cpu").glob("_native.*"):
+        stale.unlink()  # built from other sources; better none than that one
     slower = "the reference kernels serve, which are slower."
     if not compiler:
         print(f"No C++ compiler: {slower}", flush=True)

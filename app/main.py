@@ -178,6 +178,7 @@ class Desktop(QObject):
 
     def __init__(self, environment: Environment, ring: LogRing) -> None:
         super().__init__()
+        self._is_quitting = False
         self.services = make_services(environment, ring)
         self._events = EventLog(self.services.client, self.services.jobs)
         self._look(self.services.settings.value)
@@ -224,6 +225,7 @@ class Desktop(QObject):
 
     def quit(self) -> None:
         """Close the window and stop everything; `finished` follows within five seconds."""
+        self._is_quitting = True
         self.window.close()  # hands out its place
         self.closing.begin()
 
@@ -299,7 +301,7 @@ class Desktop(QObject):
         """The window was closed: remember its place, then end or live on in the tray."""
         settings = self.services.settings
         settings.set(geometry=place, rail_folded=folded)
-        if not (settings.value.close_to_tray and self.tray.is_available):
+        if self._is_quitting or not (settings.value.close_to_tray and self.tray.is_available):
             self.closing.begin()
         elif not self.closing.has_begun and not settings.value.tray_told:
             settings.set(tray_told=True)

@@ -88,9 +88,18 @@ class Smoke:
         self._need(self._app.window.isVisible(), "The window is not visible.")
 
     def _load_model(self) -> None:
-        client, begun = self._client, time.monotonic()
-        if client.model is None:
-            self._wait.signal(client.loaded, "The load of the built-in model", 240)
+        client, session, begun = self._client, self._app.vm.session, time.monotonic()
+
+        def is_over() -> bool:
+            return client.model is not None or is_refused()
+
+        def is_refused() -> bool:
+            return session.trouble is not None and session.trouble.kind == "load"
+
+        self._wait.until(is_over, session.changed, "The load of the built-in model", 240)
+        if is_refused() and session.trouble is not None:
+            trouble = session.trouble
+            raise StepFailed(f"{trouble.sentence} {trouble.hint}".strip())
         if client.last_status is None:
             self._wait.signal(client.status, "A status of the engine", 10)
         self.facts["load_s"] = round(time.monotonic() - begun, 2)

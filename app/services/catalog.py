@@ -47,8 +47,8 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether there are facts beside the name."""
-        return self.layers > 0
+        """Whether there are facts beside the name, enough to work out sizes."""
+        return min(self.layers, self.experts, self.hidden, self.moe_intermediate) > 0
 
 
 class _File(msgspec.Struct):

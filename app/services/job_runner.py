@@ -230,7 +230,14 @@ class JobRunner(QObject):
 
     def _end(self, job_id: str, end: object) -> None:
         if isinstance(end, m.JobDone):
-            self._update(job_id, phase="done", result=end.result, is_stalled=False, eta_s=0.0)
+            self._update(
+                job_id,
+                phase="done",
+                result=end.result,
+                is_stalled=False,
+                is_cancelling=False,  # a cancel may have come too late
+                eta_s=0.0,
+            )
             self.done.emit(job_id, end)
         elif isinstance(end, m.Error):
             cancelled = end.code is ErrorCode.CANCELLED or self._jobs[job_id].is_cancelling
@@ -251,9 +258,10 @@ class JobRunner(QObject):
 
     def _put(self, job: JobState) -> None:
         self._jobs[job.id] = job
-        over = [k for k, v in self._jobs.items() if not v.is_open and v.phase != "interrupted"]
+        over = [k for k, v in self._jobs.items() if not v.is_open and not _is_unfinished(v)]
         for old in over[:-KEPT]:
-            del self._jobs[old]
+            if old != job.id:  # what ends just now is told with its facts
+                del self._jobs[old]
         self._keep()
         self.changed.emit()
 
@@ -263,6 +271,12 @@ class JobRunner(QObject):
         except OSError as problem:
             if self._sink is not None:
                 self._sink(f"WARNING the job list could not be saved: {problem.strerror}")
+
+
+def _is_unfinished(job: JobState) -> bool:
+    """Whether a job waits to be taken up again: a paused download lasts, whatever ends after it."""
+    is_fetching = job.job in NETWORK_JOBS and job.phase != "done"
+    return job.phase == "interrupted" or is_fetching
 
 
 class _Child(QObject):
@@ -299,6 +313,7 @@ class _Child(QObject):
         self._out, self._err, self._tail = LineFramer(), LineFramer(), LogTail()
         self._end: m.JobDone | m.Error | None = None
         self._is_cancelled = False
+        self._program = program
         self._process = QProcess(self)
         self._process.started.connect(self._on_started)
         self._process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
@@ -350,21 +365,25 @@ class _Child(QObject):
 
     def _read_err(self) -> None:
         for line in self._err.feed(bytes(self._process.readAllStandardError().data())):
-            text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line.message
-            self._tail.add(text)
-            self.logged.emit(text)
+            self._log(line.decode("utf-8", "replace") if isinstance(line, bytes) else line.message)
+
+    def _log(self, text: str) -> None:
+        self._tail.add(text)
+        self.logged.emit(text)
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
             reason = self._process.errorString()
-            self._fail(tr("The job could not be started: {reason}", reason=reason))
+            self._fail(self._program.start_problem(reason))
 
     def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_out()
         self._read_err()
-        rest = self._out.close()
+        rest, last_words = self._out.close(), self._err.close()
         if rest:
             self._take([rest])
+        if last_words:
+            self._log(last_words.decode("utf-8", "replace"))
         if self._end is not None and (code == 0 or isinstance(self._end, m.Error)):
             self.ended.emit(self.job_id, self._end)
         elif status == QProcess.ExitStatus.CrashExit:

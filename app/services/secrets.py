@@ -83,18 +83,17 @@ class SecretStore(QObject):
         self.changed.emit()
 
     def _load(self) -> None:
-        ring = self._find()
         token = None
-        if ring is not None:
-            with contextlib.suppress(Exception):  # backends raise what they like
-                token = ring.get_password(SERVICE, ENTRY)
+        with contextlib.suppress(Exception):  # backends raise what they like, also while sought
+            ring = self._find()
+            token = ring.get_password(SERVICE, ENTRY) if ring is not None else None
         self._tell(token or "", bool(token))
 
     def _save(self) -> None:
-        token, ring = self._token, self._find()
-        kept = False
-        if ring is not None and token:
-            with contextlib.suppress(Exception):
+        token, kept = self._token, False
+        with contextlib.suppress(Exception):
+            ring = self._find()
+            if ring is not None and token:
                 ring.set_password(SERVICE, ENTRY, token)
                 kept = True
         self._tell(token, kept)

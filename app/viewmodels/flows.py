@@ -214,6 +214,10 @@ class FlowsViewModel(QObject):
         job = self._jobs.job(job_id)
         if job is None or not _repo(job):
             return
+        if job_id in self._leaving and event.job == "download":
+            self._leave(job)  # given up, but it was whole before the cancel came
+            return
+        self._leaving.discard(job_id)
         if event.job == "download":
             self._convert(job)
         elif event.job == "convert":

@@ -6,6 +6,7 @@ the person lets go; the division on screen is the engine's again as soon as it a
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -304,6 +305,10 @@ class PerformanceViewModel(QObject):
             self.history.mark(resize_event(self._clock(), before, self.applied))
         promised = self.forecast.speed if self.forecast.kind == "predicted" else None
         self._decode.seen.resized(promised, self._clock())
+        shown = self.shown
+        if is_loan(event.id) and shown is not None and shown.expert_slots == before.expert_slots:
+            # Only the context is being moved: what was yielded meanwhile is not asked back with it.
+            self.shown = replace(shown, expert_slots=self.applied.expert_slots)
         if event.id == self._resize_id and self.phase is Phase.PENDING:
             self.shown = self.applied
             text = tr("Applied in {time}.", time=amounts.milliseconds(event.pause_ms))

@@ -280,6 +280,9 @@ class YieldingViewModel(QObject):
         self._refusal = reason
         self._policy.refused(self._clock())
         self._step()
+        if self._by_hand:
+            self._by_hand = False
+            self.said.emit(self.now.reason)
 
     def _on_notice(self, event: m.Notice) -> None:
         """The engine itself made room, or took it back: look at what it holds now."""

@@ -263,7 +263,7 @@ class FlowsBox(QWidget):
             _loss(flow),
             tr("Keep"),
             tr("Stop and delete"),
-            _GiveUp(self._vm, job_id),
+            _GiveUp(self._vm, flow.repo),
         )
 
     def _ask_delete(self) -> None:
@@ -292,8 +292,10 @@ def _loss(flow: Flow) -> str:
 class _GiveUp:
     """Ends a flow when called; a plain object, so that no closure keeps the page alive."""
 
-    def __init__(self, vm: FlowsViewModel, job_id: str) -> None:
-        self._vm, self._id = vm, job_id
+    def __init__(self, vm: FlowsViewModel, repo: str) -> None:
+        self._vm, self._repo = vm, repo
 
     def __call__(self) -> None:
-        self._vm.give_up(self._id)
+        flow = self._vm.flow_of(self._repo)  # it may be another job by now: the conversion
+        if flow is not None:
+            self._vm.give_up(flow.job.id)

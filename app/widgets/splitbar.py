@@ -5,6 +5,8 @@ way of its view) answers with `show_split`. All moves are made by `app.predict.s
 legal divisions leave this widget. One focus stop; keys are in `keyPressEvent`.
 """
 
+from dataclasses import replace
+
 from PySide6.QtCore import QEasingCurve, QEvent, QPointF, Qt, QVariantAnimation, Signal
 from PySide6.QtGui import (
     QAccessible,
@@ -98,12 +100,12 @@ class SplitBar(FocusRing, QWidget):
         asked: Split | None = None,
     ) -> None:
         """Show a division, the one that holds in the engine, and what was refused, if any."""
-        self._shown, self._applied = shown, applied or shown
+        before, self._shown, self._applied = self._applied, shown, applied or shown
         self._asked, self.phase = asked, phase
         if shown is None:
             self._base, self._drawn = None, {}
         elif self._base is not None and self._applied is not None:
-            self._base = self._applied.like(self._base)  # bounds may have moved under the pointer
+            self._base = _rebased(self._base, before, self._applied)
         other = asked or self._applied
         if shown is not None and other is not None and not self.is_dragging:
             self._follow_change(shown, other)
@@ -332,3 +334,13 @@ class SplitBar(FocusRing, QWidget):
         words = described(self._shown) if self._shown else again(self._empty)
         self.setAccessibleDescription(words)
         self.update()
+
+
+def _rebased(base: Split, before: Split | None, applied: Split) -> Split:
+    """Return where a drag began, in a division that changed under the pointer.
+
+    Bounds may have moved; slots that the person did not touch follow what was yielded meanwhile.
+    """
+    if before is not None and base.expert_slots == before.expert_slots:
+        base = replace(base, expert_slots=applied.expert_slots)
+    return applied.like(base)

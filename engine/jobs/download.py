@@ -10,8 +10,10 @@ files; "retry" with a sentence as detail while a lost connection is awaited.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from engine.checkpoint.files import FileLock, check_space, reading
+from engine.checkpoint.files import FileLock, check_space, reading, sync_file
 from engine.checkpoint.source import CONFIG, INDEX, SIDE_FILES, SINGLE
 from engine.jobs.convert import read_path
 from engine.jobs.hub import Hub, HubFile, HubRepo, check_name
-from engine.jobs.hub_file import Hooks, fetch, is_whole, kept_bytes
+from engine.jobs.hub_file import PART, Hooks, fetch, is_whole, kept_bytes
 from engine.models.registry import get_family
 from engine.protocol.errors import (
     CorruptCheckpoint,
@@ -40,6 +42,8 @@ REPORT_S = 0.25
 _CONVERTED_SHARE = 1.03  # of the source: records are padded, the index is small
 _LISTING_TRIES = 3
 _INDEX_ENTRY = ".safetensors"
+# No folders, no streams or devices of Windows, no control characters.
+_PLAIN_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\.)[\w-][\w.+ -]*")
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -99,8 +103,9 @@ def run(
     try:
         return _fetch_all(hub, order, _Report(order.job_id, emit), cancelled)
     finally:
+        _remove(order.target / LOCK_NAME)  # while it is held, so that nobody holds a removed one
         lock.release()
-        (order.target / LOCK_NAME).unlink(missing_ok=True)
+        _remove(order.target / LOCK_NAME)  # Windows removes no open file
 
 
 def _fetch_all(
@@ -109,10 +114,11 @@ def _fetch_all(
     hooks = Hooks(report.moved, report.waiting, cancelled)
     repo = _listing(hub, order, hooks)
     small, weights = _wanted(repo)
-    _check_room(order, (*small, *weights))
     with reading(order.target):
-        pin = Pin(order.repo, order.revision, repo.commit)
-        (order.target / PIN_NAME).write_bytes(msgspec.json.encode(pin))
+        if repo.commit != _pinned(order):
+            _distrust(order.target, (*small, *weights))
+            _pin(order, repo.commit)
+    _check_room(order, (*small, *weights))
     for file in small:
         fetch(hub, repo, file, order.target, hooks)
     _check_family(order.target)
@@ -131,6 +137,27 @@ def _fetch_all(
         "num_bytes": sum(f.size for f in files),
         "num_files": len(files),
     }
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _distrust(folder: Path, files: tuple[HubFile, ...]) -> None:
+    """Make parts of files that may come from another commit: their hashes decide what is kept."""
+    for file in files:
+        if (folder / file.name).is_file():
+            (folder / file.name).replace(folder / (file.name + PART))
+
+
+def _pin(order: _Order, commit: str) -> None:
+    """Write down which commit the folder holds; never half, or the next run could mix two."""
+    draft = order.target / (PIN_NAME + PART)
+    with draft.open("wb") as out:
+        out.write(msgspec.json.encode(Pin(order.repo, order.revision, commit)))
+        sync_file(out)
+    draft.replace(order.target / PIN_NAME)
 
 
 class _Report:
@@ -210,7 +237,7 @@ def _pinned(order: _Order) -> str:
 
 def _wanted(repo: HubRepo) -> tuple[tuple[HubFile, ...], tuple[HubFile, ...]]:
     """Return small files, config first, and weights; names that leave the folder are left out."""
-    plain = [f for f in repo.files if Path(f.name).name == f.name and "\\" not in f.name]
+    plain = [f for f in repo.files if _PLAIN_NAME.fullmatch(f.name)]
     small = [f for f in plain if f.name == INDEX or _matches(f.name, SIDE_FILES)]
     weights = [f for f in plain if f.name.endswith(_INDEX_ENTRY)]
     if not any(f.name == CONFIG for f in small) or not weights:

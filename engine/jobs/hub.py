@@ -100,7 +100,7 @@ class Hub:
         used = _proxies(proxy)
         self._place = HubPlace(self.endpoint, used.get(parts.scheme, ""), bool(self._token))
         self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler(used), _Redirects(parts.netloc, self._token)
+            urllib.request.ProxyHandler(used), _Redirects((parts.scheme, parts.netloc), self._token)
         )
 
     def repo(self, repo: str, revision: str = "") -> HubRepo:
@@ -162,10 +162,10 @@ class Hub:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects; the token goes along only while the host stays the same."""
+    """Follows redirects; the token goes along only while scheme and host stay the same."""
 
-    def __init__(self, netloc: str, token: str) -> None:
-        self._netloc, self._token = netloc, token
+    def __init__(self, origin: tuple[str, str], token: str) -> None:
+        self._origin, self._token = origin, token
 
     def redirect_request(
         self,
@@ -178,7 +178,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         """Return the next request."""
         new = super().redirect_request(req, fp, code, msg, cast("Any", headers), newurl)
-        if new is not None and self._token and urllib.parse.urlsplit(newurl).netloc == self._netloc:
+        if new is not None and self._token and urllib.parse.urlsplit(newurl)[:2] == self._origin:
             new.add_unredirected_header("Authorization", f"Bearer {self._token}")
         return new
 

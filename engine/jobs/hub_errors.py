@@ -63,7 +63,7 @@ def refused(status: int, headers: "Message[str, str]", repo: str, place: HubPlac
 
 def lost(problem: Exception, place: HubPlace) -> NetworkError:
     """Return the error for a connection that was not made, or broke."""
-    if "407" in str(problem):
+    if any(mark in str(problem) for mark in ("failed: 407", "Error 407")):
         return _proxy_login(place)
     hint = "Check the network connection; what was fetched is kept."
     if isinstance(problem, ssl.SSLCertVerificationError):
@@ -75,7 +75,9 @@ def lost(problem: Exception, place: HubPlace) -> NetworkError:
     if place.proxy:
         who, hint = f"the proxy {_shown(place.proxy)}", "Check the proxy in Settings."
     if isinstance(problem, socket.gaierror):
-        return NetworkError(f"No address is known for {who}: no network, or a typing error.", hint)
+        return NetworkError(
+            f"No address is known for {who}: no network, or a typing error.", hint, may_retry=True
+        )
     if isinstance(problem, ConnectionRefusedError):
         return NetworkError(
             f"Nothing answers at {who}: the connection was refused.", hint, may_retry=True

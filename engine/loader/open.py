@@ -94,31 +94,30 @@ def open_model(command: Load, settings: EngineSettings, watch: LoadWatch) -> Loa
                 checkpoint.spec, _weights(checkpoint.reader, watch), parts
             )
             runner = ModelRunner(model, kv, device, settings.max_rows)
-            close = stack.pop_all().close
-    except DeviceMemoryError as problem:
+            return LoadedModel(
+                info=_info(checkpoint, command, folder, time.monotonic() - start_s),
+                device=_device_info(device, plan),
+                budget=plan.budget,
+                chat=checkpoint.chat,
+                runner=runner,
+                pages=PageAllocator(plan.division.kv_tokens // PAGE_TOKENS),
+                kv=kv,
+                experts=experts,
+                policy=command.policy,
+                free_bytes=device.free_bytes,
+                kernels={
+                    choice.op: f"{choice.name}: {choice.reason}"
+                    for choice in choices(device.name, checkpoint.reader.layout.encoding)
+                },
+                notices=tuple(notices),
+                memory_errors=(DeviceMemoryError, torch.OutOfMemoryError),
+                lost_errors=LOST_ERRORS,
+                close=stack.pop_all().close,  # last: until here a failure frees everything
+            )
+    except (DeviceMemoryError, torch.OutOfMemoryError) as problem:
         raise BudgetError(
             f"Memory was refused while loading: {problem}.", "Close other programs."
         ) from problem
-    return LoadedModel(
-        info=_info(checkpoint, command, folder, time.monotonic() - start_s),
-        device=_device_info(device, plan),
-        budget=plan.budget,
-        chat=checkpoint.chat,
-        runner=runner,
-        pages=PageAllocator(plan.division.kv_tokens // PAGE_TOKENS),
-        kv=kv,
-        experts=experts,
-        policy=command.policy,
-        free_bytes=device.free_bytes,
-        close=close,
-        kernels={
-            choice.op: f"{choice.name}: {choice.reason}"
-            for choice in choices(device.name, checkpoint.reader.layout.encoding)
-        },
-        notices=tuple(notices),
-        memory_errors=(DeviceMemoryError, torch.OutOfMemoryError),
-        lost_errors=LOST_ERRORS,
-    )
 
 
 def set_threads(layout: RecordLayout, asked: int) -> None:

@@ -7,6 +7,7 @@ import importlib
 from typing import Literal, Protocol, cast
 
 IsaTier = Literal["scalar", "avx2", "avx512"]
+NATIVE_REVISION = 1  # of `kernels/csrc/module.cpp`; another one was built from other sources
 
 
 class NativeKernel(Protocol):
@@ -45,8 +46,14 @@ class NativeModule(Protocol):
 
 
 def load_native() -> NativeModule:
-    """Import the module. Raises: ImportError if it is not built or cannot be loaded."""
-    return cast("NativeModule", importlib.import_module("kernels.cpu._native"))
+    """Import the module.
+
+    Raises: ImportError if it is not built, cannot be loaded, or was built from other sources.
+    """
+    module = importlib.import_module("kernels.cpu._native")
+    if getattr(module, "revision", 0) != NATIVE_REVISION:
+        raise ImportError("the C++ kernels were built from other sources: run dev.py bootstrap")
+    return cast("NativeModule", module)
 
 
 def isa_tier() -> IsaTier | None:

@@ -54,6 +54,7 @@ const uint8_t* record_at(nb::handle address) {
 
 NB_MODULE(_native, m) {
     m.doc() = "CPU kernels of FreeToken Desktop.";
+    m.attr("revision") = 1;  // raise it, and NATIVE_REVISION, with any change of API or record layout
     m.def("isa_tier", tier_name,
           "The highest instruction-set tier that this CPU and system can run.");
     nb::class_<freetoken::Experts>(

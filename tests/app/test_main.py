@@ -163,3 +163,12 @@ def test_smoke_when_a_step_fails_then_not_0_and_the_step_is_named(tmp_path):
     assert "smoke failed at reply: The engine crashed" in err
     assert not json.loads((out / "smoke.json").read_text("utf-8"))["ok"]
     assert (out / "chat-dark.png").exists()
+
+
+def test_smoke_when_the_model_cannot_be_prepared_then_it_ends_there(tmp_path):
+    """The conversion's own failure is said at once, not a limit of minutes."""
+    out = tmp_path / "out"
+    process = launch(tmp_path / "unused", "--job-end error", ("--smoke", str(out)))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "smoke failed at model: model-00002-of-00003.safetensors is damaged." in err

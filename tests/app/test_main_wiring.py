@@ -10,6 +10,7 @@ from app.main import Desktop
 from app.predict.yielding import YieldState
 from app.services.log_ring import LogRing
 from app.services.settings import Environment
+from app.services.tray import Tray
 from app.theme import theme
 from engine.protocol import messages as m
 from engine.protocol.places import data_root
@@ -158,6 +159,21 @@ def test_quit_at_once_then_no_engine_is_started(qtbot, desktop):
         desktop.quit()
     QApplication.processEvents()
     assert started == []
+
+
+def test_quit_when_closing_means_the_tray_then_nobody_is_told_of_going_on(
+    qtbot, desktop, monkeypatch
+):
+    """G-01: Quit is no close button; the word about the tray is kept for the first real one."""
+    told = []
+    monkeypatch.setattr(Tray, "is_available", True)
+    monkeypatch.setattr(desktop.tray, "say", told.append)
+    desktop.services.settings.set(close_to_tray=True)
+    desktop.show()
+    with qtbot.waitSignal(desktop.finished, timeout=5_000):
+        desktop.quit()
+    assert told == []
+    assert not desktop.services.settings.value.tray_told
 
 
 def test_yield_by_key_then_pill_tray_and_a_note_follow(qtbot, desktop):

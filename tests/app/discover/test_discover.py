@@ -309,3 +309,15 @@ def test_page_in_any_look_then_named_readable_and_whole(parts, page, qtbot, look
     assert clipped(page) == []
     assert pale(page, picture(page, 1)) == []
     use("dark", 1.0, "en", True)
+
+
+def test_stop_when_the_download_ends_under_the_question_then_the_conversion_stops(page, parts):
+    """The answer holds for the model, not for the job that it was when the question came."""
+    parts.flows.secrets.remember("x")
+    parts.flows.get(REPO, TITLE)
+    page.flows._ask_give_up(parts.flow.job.id)
+    done = m.JobDone(job="download", result={"path": f"/models/.downloads/{REPO}"})
+    parts.jobs.end(parts.flow.job.id, done)
+    assert parts.flow.job.job == "convert"
+    page.flows.findChild(Question).act.click()
+    assert parts.jobs.cancelled == [parts.flow.job.id]

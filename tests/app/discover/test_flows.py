@@ -104,6 +104,16 @@ def test_give_up_when_running_then_files_go_once_the_child_has_ended(qtbot, part
     assert parts.flows.flows == ()
 
 
+def test_give_up_when_the_download_ends_first_then_nothing_is_converted(qtbot, parts):
+    """The cancel came a moment too late; the person's word still holds, and holds once."""
+    job_id = begin(qtbot, parts)
+    parts.flows.give_up(job_id)
+    end_download(parts, job_id)
+    assert parts.flows.flows == ()
+    assert parts.downloads.gone == [SOURCE]
+    assert parts.jobs.count == 1
+
+
 def test_give_up_when_failed_or_converting_then_the_download_goes_too(qtbot, parts):
     """Each step knows its folder."""
     end_download(parts, begin(qtbot, parts))

@@ -2,6 +2,7 @@
 
 import threading
 
+from app.services.catalog import read_catalog
 from app.services.downloads import Downloads, Kept, download_folder, is_download
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobExtra
@@ -61,6 +62,20 @@ def test_secrets_when_the_keyring_hangs_then_the_download_begins(qtbot, monkeypa
     store.when_loaded(lambda: called.append(True))
     qtbot.waitUntil(lambda: called == [True])
     gate.set()
+
+
+def test_secrets_when_looking_for_a_keyring_fails_then_the_download_begins(qtbot):
+    """A broken configuration of the package is no reason to wait, nor an error of ours."""
+
+    def broken():
+        raise RuntimeError("no such backend")
+
+    store, begun = SecretStore(broken), []
+    with qtbot.waitSignal(store.changed, timeout=1_000):
+        store.when_loaded(lambda: begun.append(True))
+    qtbot.waitUntil(lambda: bool(begun), timeout=1_000)
+    store.remember("hf_x")
+    assert (store.token, store.is_kept) == ("hf_x", False)
 
 
 def test_system_keyring_when_none_works_then_none(monkeypatch):
@@ -143,3 +158,11 @@ def test_extra_then_only_the_child_knows_it(qtbot, tmp_path):
     assert asked == [True]
     assert "hf_x" not in (tmp_path / "jobs.json").read_text("utf-8")
     assert runner.jobs()[0].spec == {"id": "a"}
+
+
+def test_catalog_when_an_entry_lacks_figures_then_nothing_is_predicted_from_them(tmp_path):
+    """An entry of a newer list without experts is shown, and divides nothing by zero."""
+    path = tmp_path / "models.json"
+    path.write_text('{"models": [{"repo": "a/b", "title": "B", "layers": 4, "hidden": 8}]}')
+    (entry,) = read_catalog(path)
+    assert not entry.is_known

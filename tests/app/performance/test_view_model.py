@@ -167,6 +167,25 @@ def test_release_when_another_is_pending_then_the_newest_decides(vm, client):
     assert (vm.phase, vm.applied.expert_slots) == (Phase.APPLIED, 800)
 
 
+def test_yield_while_the_context_is_dragged_then_only_the_context_is_asked_for(vm, client):
+    """M-14: letting go of one divider does not take back what was yielded meanwhile."""
+    vm.preview(vm.applied.with_kv(300 * 1024))
+    client.resize_applied.emit(
+        m.ResizeApplied(
+            id="loan-9",
+            kv_tokens=512 * 1024,
+            expert_slots=300,
+            kv_bytes=0,
+            expert_bytes=0,
+            pause_ms=1.0,
+        )
+    )
+    client.tell_status(big_status(slots=300))
+    assert (vm.phase, vm.shown.expert_slots) == (Phase.PREVIEW, 300)
+    vm.release(vm.shown)
+    assert client.asked[-1] == (300 * 1024, None)
+
+
 def test_status_when_dragging_then_the_preview_stays_within_the_new_bounds(vm, client):
     """A frame of the engine does not take the handle out of the hand."""
     vm.preview(vm.applied.with_kv(300 * 1024))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.services.job_runner import JobRunner
-from app.services.job_state import SpeedMeter
+from app.services.engine_program import EngineProgram
+from app.services.job_runner import KEPT, JobRunner
+from app.services.job_state import JobFile, JobState, SpeedMeter
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 from tests.support.app_engine import Recorder, fake_program
@@ -170,6 +171,56 @@ def test_dismiss_then_gone_for_good(qtbot, make_runner):
     runner.dismiss(job)
     assert runner.jobs() == ()
     assert make_runner().jobs() == ()
+
+
+def test_bundled_engine_that_is_gone_then_the_job_explains_it(qtbot, tmp_path):
+    """P-07: the same sentence as for the engine itself, not the system's bare reason."""
+    program = EngineProgram(str(tmp_path / "freetoken-engine"), origin="bundled")
+    runner = JobRunner(program, tmp_path / "jobs.json")
+    with qtbot.waitSignal(runner.failed) as end:
+        runner.start("verify", {})
+    assert end.args[1].message == program.start_problem("")
+    assert "Security software" in end.args[1].message
+
+
+def test_many_jobs_end_then_a_paused_download_stays_listed(qtbot, make_runner, tmp_path):
+    """D-05: old results make room for new ones; bytes that can be gone on with do not."""
+    kept = JobState(id="job-1", job="download", spec={"repo": "a/b"}, phase="cancelled")
+    over = [JobState(id=f"job-{n}", job="verify", phase="done") for n in range(2, KEPT + 2)]
+    JobFile(tmp_path / "jobs.json").write((kept, *over))
+    runner = make_runner()
+    with qtbot.waitSignal(runner.done):
+        runner.start("verify", {})
+    names = [job.id for job in runner.jobs()]
+    assert names[0] == "job-1"
+    assert "job-2" not in names
+    assert len(names) == KEPT + 1
+
+
+def test_job_older_than_all_that_ended_then_its_end_is_told_with_its_facts(qtbot, make_runner):
+    """A download of hours: whoever hears of its end still finds its repository."""
+    runner = make_runner("--job-end", "hang")
+    old = runner.start("download", {"repo": "a/b"})
+    with qtbot.waitSignal(runner.progress):
+        pass
+    for _ in range(KEPT + 1):
+        runner.cancel(runner.start("download", {}))  # waits, so it ends at once
+        runner.cancel(runner.start("verify", {}))
+    found = []
+    runner.failed.connect(lambda job, _: found.append(runner.job(job)))
+    with qtbot.waitSignal(runner.failed, check_params_cb=lambda job, _: job == old):
+        runner.cancel(old)
+    assert found[-1].spec == {"repo": "a/b"}
+
+
+def test_cancel_too_late_then_the_done_job_is_not_stopping(qtbot, make_runner):
+    """What has ended well can be dismissed: nothing is awaited any more."""
+    runner = make_runner("--job-seconds", "30")
+    with qtbot.waitSignal(runner.progress):
+        job = runner.start("verify", {})
+    runner._update(job, is_cancelling=True)
+    runner._end(job, m.JobDone(job="verify", result={}))
+    assert (runner.job(job).phase, runner.job(job).is_cancelling) == ("done", False)
 
 
 def test_speed_when_ten_mb_s_with_pauses_then_within_ten_percent():

@@ -174,6 +174,19 @@ def test_drag_when_bounds_change_below_the_pointer_then_the_new_ones_hold(bar):
     QTest.mouseRelease(bar, Qt.MouseButton.LeftButton, pos=start - QPoint(120, 0))
 
 
+def test_drag_when_experts_are_yielded_then_it_goes_on_from_what_is_held(bar):
+    """M-14: what auto-yield gave away under the pointer is not asked back by the next move."""
+    before, after = split_of(big_status()), split_of(big_status(slots=300))
+    show(bar, before)
+    start = place(bar, Divider.KV)
+    QTest.mousePress(bar, Qt.MouseButton.LeftButton, pos=start)
+    QTest.mouseMove(bar, start - QPoint(30, 0))
+    bar.show_split(after.like(bar.shown).with_slots(300), after, Phase.PREVIEW)
+    QTest.mouseMove(bar, start - QPoint(60, 0))
+    assert bar.shown.kv_tokens < before.kv_tokens
+    assert 300 < bar.shown.expert_slots < 600  # what the context gave, not the 1,024 of before
+
+
 def test_names_when_shown_then_all_parts_are_spoken(bar):
     """Assistive tools get every part with its size, and after a step the value that moved."""
     assert bar.accessibleName() == "VRAM split"

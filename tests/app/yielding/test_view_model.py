@@ -149,6 +149,16 @@ def test_key_when_pressed_twice_then_yielded_and_back_with_a_word_each(vm, world
     assert vm.now.state is YieldState.FULL
 
 
+def test_key_when_the_engine_refuses_then_that_is_the_answer(vm, world):
+    """M-14: a command by key is answered once, also with a refusal."""
+    vm.toggle()
+    world.engine.refuse()
+    assert vm.toasts == ["The engine refused: The device refused the memory."]
+    world.tick(5, answer=False)
+    world.engine.answer()
+    assert len(vm.toasts) == 1
+
+
 def test_key_when_nothing_can_be_done_then_says_why(make, world):
     """No model, or nothing more to give: never silence."""
     vm = make(world)

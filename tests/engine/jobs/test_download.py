@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import threading
+import urllib.request
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from engine.checkpoint.source import SourceCheckpoint
 from engine.jobs import convert, download, hub_file
+from engine.jobs import hub as hub_module
 from engine.protocol.errors import (
     Cancelled,
     CorruptCheckpoint,
@@ -431,3 +433,37 @@ def test_download_when_another_runs_into_the_folder_then_refused(hub, tmp_path):
 
     run(hub, tmp_path / "m", emit)
     assert inside
+
+
+def test_download_when_the_pin_is_lost_then_files_of_another_commit_are_hashed_again(hub, tmp_path):
+    """Same names, same sizes, other bytes: sizes alone must not make a mixed checkpoint."""
+    target = tmp_path / "m"
+    download.run(spec(hub, target), lambda _: None, NEVER)
+    weights = sorted(target.glob("*.safetensors"))[0]
+    right = weights.read_bytes()
+    weights.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))  # as another commit could hold
+    (target / download.PIN_NAME).write_bytes(b"")  # as a power cut could leave it
+    download.run(spec(hub, target), lambda _: None, NEVER)
+    assert weights.read_bytes() == right
+
+
+def test_redirect_when_the_scheme_or_host_changes_then_the_token_stays_behind():
+    """A token given to https does not go on in clear text."""
+    follow = hub_module._Redirects(("https", "hub.example"), "secret")
+    for url, has_token in (
+        ("https://hub.example/b", True),
+        ("http://hub.example/b", False),
+        ("https://other.example/b", False),
+    ):
+        request = urllib.request.Request("https://hub.example/a")
+        new = follow.redirect_request(request, None, 302, "Found", {}, url)
+        assert (new.get_header("Authorization") == "Bearer secret") is has_token
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b.safetensors", "..", "con.json", "a\0.json", "x.json:y", "\\a", ".hidden"]
+)
+def test_names_that_leave_the_folder_are_no_plain_names(name):
+    """A repository cannot choose where its files go, on any system."""
+    assert download._PLAIN_NAME.fullmatch(name) is None
+    assert download._PLAIN_NAME.fullmatch("model-00001-of-00003.safetensors")

@@ -85,7 +85,18 @@ def test(options: argparse.Namespace, rest: list[str]) -> int:
         return code
     marks = "not perf and not slow" if "--quick" in rest else "not perf"
     words = [word for word in rest if word != "--quick"]
-    split = [] if words else ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+    split = (
+        []
+        if words
+        else [
+            "-n",
+            str(min(4, os.cpu_count() or 1)),
+            "--dist",
+            "loadfile",
+            "--max-worker-restart",
+            "0",
+        ]
+    )
     return python("-m", "pytest", "-m", marks, *split, *words)
 
 

@@ -5,14 +5,17 @@ download is wanted. Never logged, never in a file of ours.
 """
 
 import contextlib
+import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 SERVICE, ENTRY = "FreeToken Desktop", "model hub"
 LIMIT_MS = 3_000
+POLL_MS = 20
 
 
 class Keyring(Protocol):
@@ -48,7 +51,6 @@ class SecretStore(QObject):
     """
 
     changed = Signal()
-    _found = Signal(object, bool)
 
     def __init__(self, find: Callable[[], Keyring | None] = system_keyring) -> None:
         super().__init__()
@@ -57,7 +59,11 @@ class SecretStore(QObject):
         self._is_loaded = self._is_loading = False
         self._waiting: list[Callable[[], None]] = []
         self.is_kept = False
-        self._found.connect(self._take, Qt.ConnectionType.QueuedConnection)
+        # Threads know no Qt object: the last reference to one must not end on a thread.
+        self._answers: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
+        self._poll = QTimer(self)
+        self._poll.setInterval(POLL_MS)
+        self._poll.timeout.connect(self._look)
 
     @property
     def token(self) -> str:
@@ -72,35 +78,22 @@ class SecretStore(QObject):
         self._waiting.append(then)
         if not self._is_loading:
             self._is_loading = True
-            self._on_thread(self._load)
+            self._on_thread(partial(_load, self._find))
             QTimer.singleShot(LIMIT_MS, self, self._go_on)
 
     def remember(self, token: str) -> None:
         """Use a token from now on, and keep it in the keyring if there is one."""
         self._token, self.is_kept = token.strip(), False
         self._is_loaded = True
-        self._on_thread(self._save)
+        self._on_thread(partial(_save, self._find, self._token))
         self.changed.emit()
 
-    def _load(self) -> None:
-        token = None
-        with contextlib.suppress(Exception):  # backends raise what they like, also while sought
-            ring = self._find()
-            token = ring.get_password(SERVICE, ENTRY) if ring is not None else None
-        self._tell(token or "", bool(token))
-
-    def _save(self) -> None:
-        token, kept = self._token, False
-        with contextlib.suppress(Exception):
-            ring = self._find()
-            if ring is not None and token:
-                ring.set_password(SERVICE, ENTRY, token)
-                kept = True
-        self._tell(token, kept)
-
-    def _tell(self, token: str, kept: bool) -> None:
-        with contextlib.suppress(RuntimeError):  # the app has ended meanwhile
-            self._found.emit(token, kept)
+    def _look(self) -> None:
+        """Take the answer of the latest thread, once it is there."""
+        with contextlib.suppress(queue.Empty):
+            answer = self._answers.get_nowait()
+            self._poll.stop()
+            self._take(*answer)
 
     def _take(self, token: str, kept: bool) -> None:
         if not self._token or self._token == token:
@@ -114,5 +107,27 @@ class SecretStore(QObject):
         for then in waiting:
             then()
 
-    def _on_thread(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=work, name="keyring", daemon=True).start()
+    def _on_thread(self, work: Callable[[], tuple[str, bool]]) -> None:
+        answers = self._answers = queue.SimpleQueue()
+        threading.Thread(target=lambda: answers.put(work()), name="keyring", daemon=True).start()
+        self._poll.start()
+
+
+def _load(find: Callable[[], Keyring | None]) -> tuple[str, bool]:
+    """Return (token, is it kept). Runs on a thread."""
+    token = None
+    with contextlib.suppress(Exception):  # backends raise what they like, also while sought
+        ring = find()
+        token = ring.get_password(SERVICE, ENTRY) if ring is not None else None
+    return token or "", bool(token)
+
+
+def _save(find: Callable[[], Keyring | None], token: str) -> tuple[str, bool]:
+    """Keep the token; return (token, was it kept). Runs on a thread."""
+    kept = False
+    with contextlib.suppress(Exception):
+        ring = find()
+        if ring is not None and token:
+            ring.set_password(SERVICE, ENTRY, token)
+            kept = True
+    return token, kept

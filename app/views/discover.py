@@ -23,12 +23,13 @@ from app.views.discover_parts import (
     FlowCard,
 )
 from app.widgets.buttons import Button, Toggle
-from app.widgets.cards import Card, EmptyState, Line
+from app.widgets.cards import Card, EmptyState
 from app.widgets.dialogs import ask
 from app.widgets.inputs import Combo, LineField
 from app.widgets.labels import Icon, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence
+from app.widgets.rows import arrange_rows
 from app.wording import tr, tr_count
 
 _ORDER_WORDS = (tr("Fit"), tr("Predicted speed"), tr("Size"), tr("Name"))
@@ -123,7 +124,7 @@ class DiscoverPanel(QWidget):
     def _show(self) -> None:
         wanted = [row.entry.repo for row in self._vm.rows]
         if wanted != list(self._rows):
-            self._arrange(wanted)
+            self._rows = arrange_rows(self._list, self._rows, wanted, self._make_row)
         for row in self._vm.rows:
             self._rows[row.entry.repo].show_row(row)
         self._list_card.setVisible(bool(wanted))
@@ -153,22 +154,6 @@ class DiscoverPanel(QWidget):
         return tr(
             "Fit and speed are predicted for this PC: {parts}. Sizes are approximate.", parts=known
         )
-
-    def _arrange(self, wanted: list[str]) -> None:
-        """Put the rows in order; rows that stay keep their widget, and with it the focus."""
-        while (item := self._list.takeAt(0)) is not None:
-            widget = item.widget()
-            if isinstance(widget, Line):
-                widget.deleteLater()
-        for repo in [repo for repo in self._rows if repo not in wanted]:
-            self._rows.pop(repo).deleteLater()
-        rows: dict[str, DiscoverRowView] = {}
-        for repo in wanted:
-            if rows:
-                self._list.addWidget(Line())
-            rows[repo] = self._rows.get(repo) or self._make_row(repo)
-            self._list.addWidget(rows[repo])
-        self._rows = rows
 
     def _make_row(self, repo: str) -> DiscoverRowView:
         row = DiscoverRowView(repo)

@@ -26,10 +26,11 @@ from app.views.models_parts import (
     dropped_paths,
 )
 from app.widgets.buttons import Button, Segmented
-from app.widgets.cards import Card, EmptyState, Line, page_head
+from app.widgets.cards import Card, EmptyState, page_head
 from app.widgets.labels import Elide, Icon, Label
 from app.widgets.layout import Item, Scroll, fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence
+from app.widgets.rows import arrange_rows
 from app.wording import tr, tr_count
 
 NARROW_BELOW, SLIM_BELOW = 900, 600  # px of page width
@@ -241,7 +242,7 @@ class ModelsView(QWidget):
         vm = self._vm
         wanted = [row.entry.path for row in vm.rows]
         if wanted != list(self._rows):
-            self._arrange(wanted)
+            self._rows = arrange_rows(self._list, self._rows, wanted, self._make_row)
         for row in vm.rows:
             self._rows[row.entry.path].show_row(row)
         self._list_card.setVisible(bool(vm.rows))
@@ -258,22 +259,6 @@ class ModelsView(QWidget):
         )
         self._missing.show_text("warn", words if vm.missing else "")
         self._show_notes()
-
-    def _arrange(self, wanted: list[Path]) -> None:
-        """Put the rows in order; rows that stay keep their widget, and with it the focus."""
-        while (item := self._list.takeAt(0)) is not None:
-            widget = item.widget()
-            if isinstance(widget, Line):
-                widget.deleteLater()
-        for path in [path for path in self._rows if path not in wanted]:
-            self._rows.pop(path).deleteLater()
-        rows: dict[Path, ModelRowView] = {}
-        for path in wanted:
-            if rows:
-                self._list.addWidget(Line())
-            rows[path] = self._rows.get(path) or self._make_row(path)
-            self._list.addWidget(rows[path])
-        self._rows = rows
 
     def _make_row(self, path: Path) -> ModelRowView:
         row = ModelRowView(path)

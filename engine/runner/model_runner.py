@@ -4,8 +4,8 @@ Knows rows and pages, not requests: who owns a row, when it ends and what its te
 scheduler's. Called by `engine.scheduler` on one thread.
 """
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -31,13 +31,35 @@ class StepHandle(Protocol):
         ...
 
 
-class _Step:
-    """A step whose ids lie on the device."""
+class StepOutput(NamedTuple):
+    """What a decode program leaves: logits [R, V] float32 and each row's likeliest id [R]."""
 
-    def __init__(self, ids: Tensor) -> None:
-        self._ids = ids
+    logits: Tensor
+    greedy_ids: Tensor
+
+
+class DecodeProgram(Protocol):
+    """A whole decode step that needs no Python between its kernels."""
+
+    def run(self, batch: ForwardBatch) -> StepOutput:
+        """Queue one step; what it returns is overwritten by the next one."""
+        ...
+
+    def check(self) -> None:
+        """Raise DeviceError if a finished step went wrong on the device."""
+        ...
+
+
+class _Step:
+    """A step whose ids are on their way from the device; `check` sees what went wrong there."""
+
+    def __init__(self, ids: Tensor, device: Device, check: Callable[[], None]) -> None:
+        self._ids = ids.to("cpu", non_blocking=True)
+        self._arrived, self._check = device.record(), check
 
     def wait(self) -> tuple[int, ...]:
+        self._arrived.synchronize()
+        self._check()
         ids: tuple[int, ...] = tuple(self._ids.tolist())
         if any(token < 0 for token in ids):
             raise InternalError(
@@ -50,14 +72,25 @@ class _Step:
 class ModelRunner:
     """One model with its KV pool, and the device state of up to `max_rows` replies.
 
+    `program` runs decode steps in the model's place.
+
     Attributes:
         latency: steps that may be launched before the last one's ids are waited for.
     """
 
-    latency: Literal[0, 1] = 0
+    latency: Literal[0, 1]
 
-    def __init__(self, model: Model, kv: KvPool, device: Device, max_rows: int) -> None:
-        self._model, self._kv, self._device = model, kv, device.torch_device
+    def __init__(
+        self,
+        model: Model,
+        kv: KvPool,
+        device: Device,
+        max_rows: int,
+        program: DecodeProgram | None = None,
+    ) -> None:
+        self._model, self._kv, self._program = model, kv, program
+        self._seam, self._device = device, device.torch_device
+        self.latency = 0 if program is None else 1
         self._rows: list[RowSampler | None] = [None] * max_rows
         self._last_ids = torch.zeros(max_rows, dtype=torch.int64, device=self._device)
         self._table_key: tuple[tuple[int, ...], ...] = ()
@@ -103,15 +136,42 @@ class ModelRunner:
         rows = [self._check(phase, work) for work in works]
         if not works or (phase == "prefill" and len(works) != 1):
             raise ValueError(f"{len(works)} works are no {phase} step")
-        logits = self._model.forward(self._batch(phase, works))
+        batch = self._batch(phase, works)
         sampled = [i for i, work in enumerate(works) if work.sample]
-        if not sampled:
-            return _Step(self._last_ids[:0])
+        chosen = [rows[i] for i in sampled]
         positions = [works[i].context_tokens for i in sampled]
-        ids = sample(logits, [rows[i] for i in sampled], positions)
+        if phase == "decode" and self._program is not None:
+            ids = self._pick(self._program.run(batch), sampled, chosen, positions)
+        else:
+            logits = self._model.forward(batch)
+            ids = sample(logits, chosen, positions) if sampled else self._last_ids[:0]
+        if not sampled:
+            return self._step(ids)
         places = torch.tensor([works[i].row for i in sampled]).to(self._device, non_blocking=True)
         self._last_ids.index_copy_(0, places, ids.clamp(min=0))
-        return _Step(ids)
+        return self._step(ids)
+
+    def _step(self, ids: Tensor) -> _Step:
+        check = _nothing_to_check if self._program is None else self._program.check
+        return _Step(ids, self._seam, check)
+
+    def _pick(
+        self,
+        output: StepOutput,
+        sampled: Sequence[int],
+        rows: Sequence[RowSampler],
+        positions: Sequence[int],
+    ) -> Tensor:
+        """Choose from a program's output; its likeliest ids are those of plain greedy rows."""
+        logits, greedy_ids = output
+        if not sampled:
+            return self._last_ids[:0]
+        if len(sampled) < logits.shape[0]:
+            wanted = torch.tensor(sampled).to(self._device, non_blocking=True)
+            logits, greedy_ids = logits[wanted], greedy_ids[wanted]
+        if all(row.is_greedy and not row.has_penalty for row in rows):
+            return greedy_ids.to(torch.int64)
+        return sample(logits, rows, positions)
 
     def _check(self, phase: str, work: RowWork) -> RowSampler:
         sampler = self._rows[work.row]
@@ -172,3 +232,7 @@ class ModelRunner:
             self._tables = torch.tensor(padded).to(self._device, non_blocking=True)
             self._table_key = key
         return self._tables
+
+
+def _nothing_to_check() -> None:
+    """A model's own forward raises where it fails."""

@@ -10,11 +10,15 @@ from weakref import finalize
 import torch
 from torch import cuda  # noqa: TID251 - this file is the seam that the ban protects
 
-from kernels.device.base import DeviceFacts, DeviceLostError, DeviceMemoryError, Event
+from kernels.device import host
+from kernels.device.base import DeviceFacts, DeviceLostError, DeviceMemoryError, Event, Region
 from kernels.device.cpu import plain_buffer
+from kernels.device.cuda_calls import VirtualCalls
 from kernels.device.memory import CopiedRegion, PlainBuffer
+from kernels.device.virtual import VirtualRegion
 
-_PORTABLE = 1  # cudaHostRegisterPortable: pinned for every card
+# cudaHostRegisterPortable, pinned for every card, and Mapped, readable by kernels
+_PORTABLE_MAPPED = 1 | 2
 
 
 class CudaDevice:
@@ -46,13 +50,23 @@ class CudaDevice:
         """What the driver can still give, other programs' use already taken off."""
         return int(cuda.mem_get_info(self.torch_device)[0])
 
-    def region(self, reserve_bytes: int, initial_bytes: int) -> CopiedRegion:
-        """Allocate; raises DeviceMemoryError."""
-        return CopiedRegion(self._allocate, self._freed, reserve_bytes, initial_bytes)
+    def region(self, reserve_bytes: int, initial_bytes: int) -> Region:
+        """Reserve addresses and map the first bytes; raises DeviceMemoryError.
+
+        Where the card has no virtual memory calls the region moves when it is resized.
+        """
+        try:
+            calls = VirtualCalls(self.torch_device)
+        except NotImplementedError:
+            return CopiedRegion(self._allocate, self._freed, reserve_bytes, initial_bytes)
+        return VirtualRegion(calls, reserve_bytes, initial_bytes, self.free_bytes, cuda.empty_cache)
 
     def host_buffer(self, num_bytes: int) -> PlainBuffer:
         """Pinned memory, or pageable memory with the driver's reason. Raises DeviceMemoryError."""
         plain = plain_buffer(num_bytes)
+        host.prefer_huge_pages(plain.tensor.data_ptr(), num_bytes)
+        # Pages come at the first touch, which all threads share; the driver would use one.
+        plain.tensor.zero_()
         try:
             return _PinnedBuffer(plain.tensor)
         except RuntimeError as problem:
@@ -172,7 +186,7 @@ class _PinnedBuffer(PlainBuffer):
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__(tensor)
         runtime = cuda.cudart()  # type: ignore[no-untyped-call]
-        error = runtime.cudaHostRegister(tensor.data_ptr(), tensor.numel(), _PORTABLE)
+        error = runtime.cudaHostRegister(tensor.data_ptr(), tensor.numel(), _PORTABLE_MAPPED)
         if int(error):
             raise RuntimeError(runtime.cudaGetErrorString(error))
         # Before the memory goes, also where nobody closes. Only a lost card refuses it.

@@ -3,6 +3,7 @@
 Linux and Windows; elsewhere it falls back to what the standard library knows.
 """
 
+import ctypes
 import mmap
 import os
 import platform
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 if sys.platform == "win32":
-    import ctypes
     import winreg
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -41,6 +41,17 @@ def give_back(mapping: mmap.mmap, start_byte: int) -> None:
     start = -(-start_byte // PAGE_BYTES) * PAGE_BYTES
     if sys.platform == "linux" and start < len(mapping):
         mapping.madvise(mmap.MADV_DONTNEED, start, len(mapping) - start)
+
+
+def prefer_huge_pages(address: int, num_bytes: int) -> None:
+    """Ask for large pages under the whole pages of a range; a wish that the system may ignore."""
+    if sys.platform != "linux":
+        return
+    start = -(-address // PAGE_BYTES) * PAGE_BYTES
+    size = (address + num_bytes - start) // PAGE_BYTES * PAGE_BYTES
+    if size > 0:
+        advise = ctypes.CDLL(None).madvise
+        advise(ctypes.c_void_p(start), ctypes.c_size_t(size), mmap.MADV_HUGEPAGE)
 
 
 def memory() -> HostMemory:

@@ -1,0 +1,134 @@
+"""Decode steps that were recorded once and are replayed: one recording per number of rows.
+
+Knows fixed buffers and when to record, not what a step computes: that is a `Nodes`, built by the
+loader from the model's weights. Implements `engine.runner.model_runner.DecodeProgram`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.forward import ForwardBatch
+from engine.runner.model_runner import StepOutput
+
+
+@dataclass(frozen=True, slots=True)
+class StepBuffers:
+    """What a recorded step reads and writes; addresses stay the same from replay to replay.
+
+    Attributes:
+        token_ids, positions: int32 [R].
+        page_table: int32 [R, P]; a row's unused tail holds any valid page.
+        logits: float32 [R, V].
+        greedy_ids: int32 [R]; the likeliest id of each row, -1 if a logit is not a number.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    page_table: Tensor
+    logits: Tensor
+    greedy_ids: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return int(self.token_ids.shape[0])
+
+    @classmethod
+    def make(
+        cls, num_rows: int, max_pages: int, vocab_size: int, device: torch.device
+    ) -> "StepBuffers":
+        """Allocate the buffers of one number of rows."""
+
+        def integers(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        return cls(
+            integers(num_rows),
+            integers(num_rows),
+            integers(num_rows, max_pages),
+            torch.zeros(num_rows, vocab_size, device=device),
+            integers(num_rows),
+        )
+
+
+class Nodes(Protocol):
+    """The kernels of one decode step."""
+
+    def launch(self, stream: int) -> None:
+        """Queue the step on a raw stream; called once, while it is recorded."""
+        ...
+
+
+class Recording(Protocol):
+    """A recorded step."""
+
+    def replay(self) -> None:
+        """Queue it once more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepMaker:
+    """How steps come to be and what surrounds them.
+
+    Attributes:
+        nodes: builds the kernels over some buffers; may take seconds the first time.
+        record: records what it is given.
+        wake: called right before each replay (CPU workers may sleep).
+        check: raises DeviceError if a finished step went wrong.
+        max_pages: pages of the longest sequence.
+        vocab_size: logits of a row.
+    """
+
+    nodes: Callable[[StepBuffers], Nodes]
+    record: Callable[[Callable[[int], None]], Recording]
+    wake: Callable[[], None]
+    check: Callable[[], None]
+    max_pages: int
+    vocab_size: int
+
+
+class CapturedDecode:
+    """Replays recorded steps on `device`."""
+
+    def __init__(self, maker: StepMaker, device: torch.device) -> None:
+        self._maker, self._device = maker, device
+        self._steps: dict[int, tuple[StepBuffers, Recording]] = {}
+        self._tables: dict[int, Tensor] = {}  # what each number of rows was last given
+
+    def prepare(self, num_rows: int) -> None:
+        """Record the step of so many rows now, so that no reply waits for it."""
+        self._step(num_rows)
+
+    def run(self, batch: ForwardBatch) -> StepOutput:
+        """Queue one step of a decode batch."""
+        buffers, recording = self._step(batch.num_tokens)
+        buffers.token_ids.copy_(batch.token_ids)
+        buffers.positions.copy_(batch.positions)
+        self._give_tables(buffers, batch.page_tables)
+        self._maker.wake()
+        recording.replay()
+        return StepOutput(buffers.logits, buffers.greedy_ids)
+
+    def check(self) -> None:
+        """Raise DeviceError if a finished step went wrong."""
+        self._maker.check()
+
+    def _step(self, num_rows: int) -> tuple[StepBuffers, Recording]:
+        step = self._steps.get(num_rows)
+        if step is None:
+            maker = self._maker
+            buffers = StepBuffers.make(num_rows, maker.max_pages, maker.vocab_size, self._device)
+            step = buffers, maker.record(maker.nodes(buffers).launch)
+            self._steps[num_rows] = step
+        return step
+
+    def _give_tables(self, buffers: StepBuffers, tables: Tensor) -> None:
+        """Copy the page tables; the runner makes a new tensor only when a page was added."""
+        if self._tables.get(buffers.num_rows) is not tables:
+            buffers.page_table[:, : tables.shape[1]].copy_(tables)
+            self._tables[buffers.num_rows] = tables

@@ -175,7 +175,7 @@ class EngineClient(QObject):
         model: str,
         budget: m.Budget | None = None,
         devices: tuple[str, ...] = ("cpu",),
-        policy: m.MissPolicy = m.MissPolicy.SPLIT,
+        policy: m.MissPolicy = m.MissPolicy.TWO_ENDED,
     ) -> str:
         """Load an FTW folder. Returns the id; `loaded` or `failed` follows."""
         return self._send(

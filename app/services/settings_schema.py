@@ -164,20 +164,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = 0
     policy: Annotated[
-        Literal["split", "fill_only", "cpu_only"],
+        Literal["two_ended", "split", "fill_only", "cpu_only"],
         Meta(
             extra=_show(
                 "engine",
                 tr("Missing experts"),
                 tr("For models that have no choice of their own yet; see Performance"),
                 choices=(
+                    ("two_ended", tr("Automatic")),
                     ("split", tr("Split")),
                     ("fill_only", tr("Copy all")),
                     ("cpu_only", tr("CPU only")),
                 ),
             )
         ),
-    ] = "split"
+    ] = "two_ended"
     engine_threads: Annotated[
         int,
         Meta(

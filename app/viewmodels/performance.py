@@ -67,7 +67,7 @@ class PerformanceViewModel(QObject):
         self.note = Note("info", "")
         self.forecast = Forecast()
         self.map: m.CacheMap | None = None
-        self.policy = m.MissPolicy.SPLIT
+        self.policy = m.MissPolicy.TWO_ENDED
         self.is_emulated = True  # until a device is known; what is said then is true of both
         self._device: m.DeviceStatus | None = None
         self._model: m.ModelInfo | None = None

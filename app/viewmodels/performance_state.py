@@ -17,7 +17,7 @@ PRESETS: tuple[tuple[str, float, float], ...] = (
     ("gaming", 0.15, 0.25),
 )
 DECODE_VALUES = ("speed", "hit", "fill", "cpu", "fill_gbps", "cpu_gbps")  # in the history
-POLICIES = (m.MissPolicy.SPLIT, m.MissPolicy.FILL_ONLY, m.MissPolicy.CPU_ONLY)
+POLICIES = tuple(m.MissPolicy)
 
 
 @dataclass(frozen=True, slots=True)

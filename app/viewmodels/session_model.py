@@ -52,7 +52,7 @@ class ModelLoader(QObject):
         self._budget: m.Budget | None = None
         self._job_id = ""
         self._wants_model = False
-        self._policy = m.MissPolicy.SPLIT  # in force
+        self._policy = m.MissPolicy.TWO_ENDED  # in force
         self._slots: int | None = None  # for one load, instead of the remembered ones
         self._held_slots = self._chosen_slots = 0  # of the loaded model; they differ while yielded
         client.ready.connect(self._on_ready)

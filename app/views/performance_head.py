@@ -14,6 +14,10 @@ from app.wording import Phrase, again, tr
 from engine.protocol.messages import MissPolicy, ModelInfo
 
 _POLICY_WORDS: dict[MissPolicy, tuple[Phrase, Phrase]] = {
+    MissPolicy.TWO_ENDED: (
+        tr("Automatic"),
+        tr("CPU and link take missing experts from both ends of one list, each at its own pace."),
+    ),
     MissPolicy.SPLIT: (
         tr("Split"),
         tr(
@@ -44,7 +48,7 @@ class PolicyChoice(QWidget):
         super().__init__()
         words = tuple(_POLICY_WORDS[policy][0] for policy in POLICIES)
         self.choice = Segmented(words, name=tr("How misses are served"))
-        self._sentence: Phrase = _POLICY_WORDS[MissPolicy.SPLIT][1]
+        self._sentence: Phrase = _POLICY_WORDS[MissPolicy.TWO_ENDED][1]
         self._rates: str = ""
         self._copied: str = ""
         self.setLayout(hbox(Label(tr("Missing experts"), "meta", "text2"), self.choice, gap=8))

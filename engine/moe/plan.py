@@ -98,7 +98,8 @@ def plan_misses(
     Filled first: pinned records, then the most recently routed, then the lower number; so the plan
     is the same whatever order the misses come in. `room` is the number of slots that this step
     does not use: it bounds the fills of `split`, while `fill_only` fills everything (the executor
-    passes what has no slot through staging).
+    passes what has no slot through staging). Where a plan is made ahead, as here, `two_ended` is
+    `split`: only kernels that run beside the CPU can share one list.
 
     Returns: fills and cpu in that order, disjoint, together all of `misses`.
     """

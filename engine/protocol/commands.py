@@ -27,7 +27,7 @@ class Load(Message, frozen=True, kw_only=True, tag="load"):
     model: str
     devices: tuple[str, ...] = ("cpu",)
     budget: Budget | None = None
-    policy: MissPolicy = MissPolicy.SPLIT
+    policy: MissPolicy = MissPolicy.TWO_ENDED
     chunk_tokens: int = 0  # prefill chunk; 0 = the engine's choice
 
 

@@ -25,7 +25,8 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class MissPolicy(StrEnum):
     """How a layer's cache misses are served in decode."""
 
-    SPLIT = "split"
+    TWO_ENDED = "two_ended"  # CPU and link take from both ends of one list until it is empty
+    SPLIT = "split"  # divided beforehand, by measured rates
     FILL_ONLY = "fill_only"
     CPU_ONLY = "cpu_only"
 

@@ -178,7 +178,7 @@ class Status(Message, frozen=True, kw_only=True, tag="status"):
     state: EngineState = EngineState.IDLE
     devices: tuple[DeviceStatus, ...] = ()
     model: ModelInfo | None = None
-    policy: MissPolicy = MissPolicy.SPLIT
+    policy: MissPolicy = MissPolicy.TWO_ENDED
     kernels: dict[str, str] = {}  # op -> chosen implementation and why
 
 

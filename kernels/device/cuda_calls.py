@@ -4,19 +4,17 @@ torch has the context; these calls share it. Source: CUDA driver API, `cuMem*` o
 """
 
 import ctypes
-import sys
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint64, c_ushort, c_void_p
-from functools import cache
+from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint64, c_ushort, c_void_p
 
 import torch
 
-from kernels.device.base import DeviceLostError, DeviceMemoryError
+from kernels.cuda.driver import open_driver
 
 _PINNED_MEMORY = 1  # CU_MEM_ALLOCATION_TYPE_PINNED: memory of the card that stays where it is
 _ON_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
 _READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+_LEAST = 0  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
 _HAS_VIRTUAL_MEMORY = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-_OUT_OF_MEMORY = 2
 
 
 class _Location(ctypes.Structure):
@@ -68,60 +66,54 @@ class VirtualCalls:
         self._device = device
         index = device.index or 0
         try:
-            self._driver = _driver()
+            self._driver = open_driver()
         except OSError as problem:
             raise NotImplementedError(f"the CUDA driver library is not there: {problem}") from None
-        supported, ordinal = c_int(0), c_int(0)
-        self._check(self._driver.cuDeviceGet(byref(ordinal), index))
-        self._check(
-            self._driver.cuDeviceGetAttribute(byref(supported), _HAS_VIRTUAL_MEMORY, ordinal)
-        )
-        if not supported.value:
+        if not self._driver.attribute(_HAS_VIRTUAL_MEMORY, index):
             raise NotImplementedError("this card and driver have no virtual memory calls")
         here = _Location(_ON_DEVICE, index)
         self._kind = _Allocation(type=_PINNED_MEMORY, location=here)
         self._access = _Access(here, _READ_WRITE)
         granule = c_size_t(0)
-        self._check(
-            self._driver.cuMemGetAllocationGranularity(byref(granule), byref(self._kind), 0)
+        self._driver.call(
+            "cuMemGetAllocationGranularity", byref(granule), byref(self._kind), _LEAST
         )
         self.granule_bytes = granule.value
 
     def reserve(self, num_bytes: int) -> int:
         """Reserve addresses."""
         address = c_uint64(0)
-        self._check(
-            self._driver.cuMemAddressReserve(
-                byref(address), c_size_t(num_bytes), c_size_t(0), c_uint64(0), c_uint64(0)
-            )
+        self._driver.call(
+            "cuMemAddressReserve",
+            *(byref(address), c_size_t(num_bytes), c_size_t(0), c_uint64(0), c_uint64(0)),
         )
         return address.value
 
     def map(self, address: int, num_bytes: int) -> int:
         """Create memory, map it, allow access; undone as a whole if one of them is refused."""
-        driver, handle, size = self._driver, c_uint64(0), c_size_t(num_bytes)
-        self._check(driver.cuMemCreate(byref(handle), size, byref(self._kind), c_uint64(0)))
+        call, handle, size = self._driver.call, c_uint64(0), c_size_t(num_bytes)
+        call("cuMemCreate", byref(handle), size, byref(self._kind), c_uint64(0))
         try:
             place = c_uint64(address)
-            self._check(driver.cuMemMap(place, size, c_size_t(0), handle, c_uint64(0)))
+            call("cuMemMap", place, size, c_size_t(0), handle, c_uint64(0))
             try:
-                self._check(driver.cuMemSetAccess(place, size, byref(self._access), c_size_t(1)))
+                call("cuMemSetAccess", place, size, byref(self._access), c_size_t(1))
             except BaseException:
-                driver.cuMemUnmap(place, size)
+                call("cuMemUnmap", place, size)
                 raise
         except BaseException:
-            driver.cuMemRelease(handle)
+            call("cuMemRelease", handle)
             raise
         return handle.value
 
     def unmap(self, address: int, num_bytes: int, handle: int) -> None:
         """Unmap and release."""
-        self._check(self._driver.cuMemUnmap(c_uint64(address), c_size_t(num_bytes)))
-        self._check(self._driver.cuMemRelease(c_uint64(handle)))
+        self._driver.call("cuMemUnmap", c_uint64(address), c_size_t(num_bytes))
+        self._driver.call("cuMemRelease", c_uint64(handle))
 
     def free(self, address: int, num_bytes: int) -> None:
         """Give addresses back."""
-        self._check(self._driver.cuMemAddressFree(c_uint64(address), c_size_t(num_bytes)))
+        self._driver.call("cuMemAddressFree", c_uint64(address), c_size_t(num_bytes))
 
     def view(self, address: int, num_bytes: int) -> torch.Tensor:
         """Return uint8 [num_bytes] over mapped bytes."""
@@ -129,20 +121,14 @@ class VirtualCalls:
             return torch.empty(0, dtype=torch.uint8, device=self._device)
         return torch.as_tensor(_View(address, num_bytes), device=self._device)
 
-    def _check(self, code: int) -> None:
-        if code == 0:
-            return
-        words = c_char_p()
-        self._driver.cuGetErrorString(code, byref(words))
-        sentence = (words.value or b"").decode("ascii", "replace") or f"error {code}"
-        if code == _OUT_OF_MEMORY:
-            raise DeviceMemoryError(sentence)
-        raise DeviceLostError(f"The CUDA driver refused a memory call: {sentence} ({code}).")
 
+def device_pointer(address: int) -> int:
+    """Return where kernels see pinned host memory; on most systems the same address.
 
-@cache
-def _driver() -> ctypes.CDLL:
-    """Return the driver library with its memory calls declared. Raises OSError without one."""
-    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    library.cuGetErrorString.argtypes = (c_int, POINTER(c_char_p))
-    return library
+    Raises: RuntimeError with the driver's words for memory that is not pinned and mapped.
+    """
+    pointer = c_uint64(0)
+    open_driver().call(
+        "cuMemHostGetDevicePointer_v2", byref(pointer), c_void_p(address), ctypes.c_uint(0)
+    )
+    return pointer.value

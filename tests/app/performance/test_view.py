@@ -7,6 +7,7 @@ from PySide6.QtTest import QTest
 from app.predict.split import Divider, Phase
 from app.services.settings import SettingsStore
 from app.viewmodels.performance import PerformanceViewModel
+from app.viewmodels.performance_state import POLICIES
 from app.viewmodels.yielding import YieldingViewModel
 from app.views.performance import PerformanceView
 from app.widgets.look import use
@@ -113,7 +114,7 @@ def test_names_when_walked_then_every_control_has_one(page):
 
 def test_policy_when_picked_then_sent(page):
     """One click, one command, one sentence of explanation in the tool tip."""
-    page.policy.choice.segments[2].click()
+    page.policy.choice.segments[POLICIES.index(m.MissPolicy.CPU_ONLY)].click()
     assert page.client.policies == [m.MissPolicy.CPU_ONLY]
     page.client.tell_status(big_status(policy=m.MissPolicy.CPU_ONLY))
     assert "RAM" in page.policy.choice.toolTip()

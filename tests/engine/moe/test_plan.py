@@ -117,3 +117,15 @@ def test_plan_when_misses_differ_fills_the_most_recently_routed():
     assert plan == MissPlan(fills=(2, 9, 7, 4, 1))
     plan = plan_misses(misses, MissPolicy.SPLIT, None, 10)
     assert plan == MissPlan(fills=(2, 9, 7), cpu=(4, 1))
+
+
+def test_plan_when_two_ended_is_planned_ahead_then_it_is_a_split():
+    """Without kernels that share the list, the default divides like `split`."""
+    misses = [Miss(record, last_use=record % 3) for record in range(9)]
+    both = [
+        plan_misses(misses, policy, Rates(fill=20.0, cpu=60.0), 4)
+        for policy in (MissPolicy.TWO_ENDED, MissPolicy.SPLIT)
+    ]
+    assert both[0] == both[1]
+    assert both[0].fills
+    assert both[0].cpu

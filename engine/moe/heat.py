@@ -5,7 +5,7 @@ Owned by `engine.moe.cache`. No torch.
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 WINDOW_S = 60.0
 STEPS = 12
@@ -20,6 +20,7 @@ class Heat:
         self._clock = clock
         self._step_s = window_s / STEPS
         self._totals = array("I", bytes(4 * num_records))
+        self._followed = array("Q", bytes(8 * num_records))
         self._steps: deque[tuple[int, Counter[int]]] = deque()
 
     def add(self, records: Iterable[int]) -> None:
@@ -28,6 +29,15 @@ class Heat:
         for record in records:
             used[record] += 1
             self._totals[record] += 1
+
+    def follow(self, totals: Sequence[int]) -> None:
+        """Count what running totals, as a device keeps them, have grown by since the last call."""
+        used = self._current()
+        for record, (now, before) in enumerate(zip(totals, self._followed, strict=True)):
+            if now != before:
+                used[record] += now - before
+                self._totals[record] += now - before
+                self._followed[record] = now
 
     def scaled(self) -> tuple[bytes, int]:
         """Return uint8 per record, scaled so that 255 = the largest count, and that count."""

@@ -25,3 +25,15 @@ def test_heat_when_a_use_is_rare_is_never_black():
     heat.add([0] * 1000)
     heat.add([1])
     assert heat.scaled() == (bytes([255, 1]), 1000)
+
+
+def test_follow_when_totals_grow_then_only_the_growth_counts_and_expires():
+    """A device counts since load; the map shows the last minute."""
+    now = [0.0]
+    heat = Heat(3, lambda: now[0], window_s=12.0)
+    heat.follow([4, 0, 2])
+    heat.follow([4, 1, 2])
+    assert heat.scaled() == (bytes((255, 64, 128)), 4)
+    now[0] = 13.0
+    heat.follow([5, 1, 2])
+    assert heat.scaled() == (bytes((255, 0, 0)), 1)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from engine.forward import ForwardBatch
@@ -37,26 +36,14 @@ class StepBuffers:
         """R."""
         return int(self.token_ids.shape[0])
 
-    @classmethod
-    def make(
-        cls, num_rows: int, max_pages: int, vocab_size: int, device: torch.device
-    ) -> "StepBuffers":
-        """Allocate the buffers of one number of rows."""
-
-        def integers(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.int32, device=device)
-
-        return cls(
-            integers(num_rows),
-            integers(num_rows),
-            integers(num_rows, max_pages),
-            torch.zeros(num_rows, vocab_size, device=device),
-            integers(num_rows),
-        )
-
 
 class Nodes(Protocol):
-    """The kernels of one decode step."""
+    """The kernels of one decode step, over their own buffers."""
+
+    @property
+    def buffers(self) -> StepBuffers:
+        """What they read and write."""
+        ...
 
     def launch(self, stream: int) -> None:
         """Queue the step on a raw stream; called once, while it is recorded."""
@@ -76,27 +63,23 @@ class StepMaker:
     """How steps come to be and what surrounds them.
 
     Attributes:
-        nodes: builds the kernels over some buffers; may take seconds the first time.
+        nodes: builds the kernels of a number of rows; may take seconds the first time.
         record: records what it is given.
         wake: called right before each replay (CPU workers may sleep).
         check: raises DeviceError if a finished step went wrong.
-        max_pages: pages of the longest sequence.
-        vocab_size: logits of a row.
     """
 
-    nodes: Callable[[StepBuffers], Nodes]
+    nodes: Callable[[int], Nodes]
     record: Callable[[Callable[[int], None]], Recording]
     wake: Callable[[], None]
     check: Callable[[], None]
-    max_pages: int
-    vocab_size: int
 
 
 class CapturedDecode:
-    """Replays recorded steps on `device`."""
+    """Replays recorded steps."""
 
-    def __init__(self, maker: StepMaker, device: torch.device) -> None:
-        self._maker, self._device = maker, device
+    def __init__(self, maker: StepMaker) -> None:
+        self._maker = maker
         self._steps: dict[int, tuple[StepBuffers, Recording]] = {}
         self._tables: dict[int, Tensor] = {}  # what each number of rows was last given
 
@@ -121,9 +104,8 @@ class CapturedDecode:
     def _step(self, num_rows: int) -> tuple[StepBuffers, Recording]:
         step = self._steps.get(num_rows)
         if step is None:
-            maker = self._maker
-            buffers = StepBuffers.make(num_rows, maker.max_pages, maker.vocab_size, self._device)
-            step = buffers, maker.record(maker.nodes(buffers).launch)
+            nodes = self._maker.nodes(num_rows)
+            step = nodes.buffers, self._maker.record(nodes.launch)
             self._steps[num_rows] = step
         return step
 

@@ -25,9 +25,11 @@ class Machine:
     tables: list[list[list[int]]] = field(default_factory=list)
     broken: str = ""
 
-    def nodes(self, buffers: StepBuffers) -> "Nodes":
-        self.built.append(buffers.num_rows)
-        return Nodes(self, buffers)
+    def nodes(self, rows: int) -> "Nodes":
+        self.built.append(rows)
+        numbers = [torch.zeros(rows, dtype=torch.int32) for _ in range(3)]
+        table = torch.zeros(rows, 8, dtype=torch.int32)
+        return Nodes(self, StepBuffers(*numbers[:2], table, torch.zeros(rows, VOCAB), numbers[2]))
 
     def record(self, launch) -> "Tape":
         self.events.append("record")
@@ -38,10 +40,9 @@ class Machine:
             raise DeviceError(self.broken)
 
     def program(self) -> CapturedDecode:
-        maker = StepMaker(
-            self.nodes, self.record, lambda: self.events.append("wake"), self.check, 8, VOCAB
+        return CapturedDecode(
+            StepMaker(self.nodes, self.record, lambda: self.events.append("wake"), self.check)
         )
-        return CapturedDecode(maker, torch.device("cpu"))
 
 
 @dataclass

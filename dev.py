@@ -122,10 +122,10 @@ def fmt(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def bench(options: argparse.Namespace, rest: list[str]) -> int:
-    """Measure speed as ratios within one run: decode against transformers."""
+    """Measure speed: alone decode against transformers; or probe, decode, prefill, resize, ui .."""
     if code := install(options, "dev"):
         return code
-    return python("-m", "tests.perf.decode", *rest)
+    return python("-m", "tests.perf", *rest)
 
 
 def package(options: argparse.Namespace, rest: list[str]) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
+from app.palette import make_palette
 from app.services.catalog import read_catalog
 from app.services.chat_store import ChatStore
 from app.services.closing import Closing
@@ -21,17 +22,26 @@ from app.services.gpu_meter import GpuMeter
 from app.services.job_runner import JobRunner
 from app.services.log_ring import ChildLog, LogRing
 from app.services.model_library import ModelLibrary
+from app.services.model_store import ModelStore
 from app.services.presence import PresenceWatch
+from app.services.presets import PresetStore
+from app.services.remote_client import RemoteClient
+from app.services.remote_switch import TalkClient
 from app.services.secrets import SecretStore
 from app.services.settings import Environment, Settings, SettingsStore, chosen_folder
 from app.services.tray import Tray
 from app.viewmodels.chat import ChatViewModel, Coming
 from app.viewmodels.discover import DiscoverViewModel
+from app.viewmodels.discover_hub import HubSearch
 from app.viewmodels.flows import FlowsViewModel
+from app.viewmodels.jobs import JobsViewModel
 from app.viewmodels.logs import LogsViewModel
 from app.viewmodels.models import ModelsViewModel
+from app.viewmodels.models_idle import IdleUnloader
+from app.viewmodels.models_move import MoveViewModel
 from app.viewmodels.performance import PerformanceViewModel
 from app.viewmodels.profiler import ProfilerViewModel
+from app.viewmodels.remote import RemoteViewModel
 from app.viewmodels.server import ServerViewModel
 from app.viewmodels.session import SessionViewModel
 from app.viewmodels.settings import SettingsViewModel
@@ -40,6 +50,8 @@ from app.views.chat import ChatView
 from app.views.logs import LogsView
 from app.views.main_window import MainWindow
 from app.views.models import ModelsView
+from app.views.models_remote import remote_rows
+from app.views.models_storage import StorageRow
 from app.views.performance import PerformanceView
 from app.views.profiler import ProfilerView
 from app.views.server import ServerView
@@ -77,6 +89,10 @@ class ViewModels:
     chat: ChatViewModel
     models: ModelsViewModel
     discover: DiscoverViewModel
+    jobs: JobsViewModel
+    move: MoveViewModel
+    idle: IdleUnloader
+    remote: RemoteViewModel
     performance: PerformanceViewModel
     yielding: YieldingViewModel
     profiler: ProfilerViewModel
@@ -119,12 +135,30 @@ def make_view_models(s: Services) -> ViewModels:
     """Build the view models on the services."""
     root = s.environment.root
     session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter)
-    flows = FlowsViewModel(s.jobs, s.library, s.settings, SecretStore(), Downloads())
+    secrets = SecretStore()
+    flows = FlowsViewModel(s.jobs, s.library, s.settings, secrets, Downloads())
+    remote = RemoteClient()
+    talk = TalkClient(s.client, remote)
     return ViewModels(
         session=session,
-        chat=ChatViewModel(s.chats, s.client, s.settings),
+        chat=ChatViewModel(
+            s.chats, talk, s.settings, presets=PresetStore(root.root / "presets.json")
+        ),
         models=ModelsViewModel(s.library, s.jobs, s.client, session, s.meter),
-        discover=DiscoverViewModel(read_catalog(), s.library, flows, root.profiles, s.meter),
+        discover=DiscoverViewModel(
+            read_catalog(),
+            s.library,
+            flows,
+            root.profiles,
+            s.meter,
+            HubSearch(s.jobs, secrets),
+        ),
+        jobs=JobsViewModel(s.jobs, flows),
+        move=MoveViewModel(s.jobs, s.library, s.settings, s.client, ModelStore()),
+        idle=IdleUnloader(s.client, s.settings, session),
+        remote=RemoteViewModel(
+            s.settings, remote, talk, lambda host: SecretStore(entry=f"remote engine {host}")
+        ),
         performance=PerformanceViewModel(s.client, root.profiles),
         yielding=YieldingViewModel(s.client, s.settings, s.presence),
         profiler=ProfilerViewModel(s.jobs, s.client, root.profiles),
@@ -155,12 +189,14 @@ def make_pages(vm: ViewModels) -> Pages:
     """Build the pages on the view models."""
     return Pages(
         chat=ChatView(vm.chat),
-        models=ModelsView(vm.models, vm.discover),
+        models=ModelsView(vm.models, vm.discover, vm.jobs),
         performance=PerformanceView(vm.performance, vm.yielding),
         profiler=ProfilerView(vm.profiler),
         server=ServerView(vm.server),
         logs=LogsView(vm.logs),
-        settings=SettingsView(vm.settings),
+        settings=SettingsView(
+            vm.settings, {"storage": (StorageRow(vm.move),), "remote": remote_rows(vm.remote)}
+        ),
     )
 
 
@@ -185,12 +221,15 @@ class Desktop(QObject):
         self.vm = make_view_models(self.services)
         self.pages = make_pages(self.vm)
         self.window = MainWindow(self.vm.session, self.pages.by_name())
+        self.palette = make_palette(
+            self.window, self.pages.chat, self.vm.chat.chats, self.vm.session
+        )
         self.tray = Tray(icon("models"), self)
         s, vm = self.services, self.vm
         self.closing = Closing(
             s.client,
             s.jobs,
-            first=(vm.session.close, vm.chat.close, s.library.close),
+            first=(vm.session.close, vm.chat.close, vm.remote.close, s.library.close),
             last=(
                 s.meter.stop,
                 s.presence.stop,
@@ -236,7 +275,7 @@ class Desktop(QObject):
         self.services.meter.start()
         self.services.presence.start()
         self.vm.session.start()
-        for sentence in self.services.settings.notices:
+        for sentence in (*self.services.settings.notices, *self.vm.chat.notices):
             self.window.toast(sentence, "warn")
 
     # --- wires
@@ -275,11 +314,16 @@ class Desktop(QObject):
         vm.profiler.measured.connect(vm.performance.reload_profiles)
         vm.chat.page_requested.connect(window.show_page)
         vm.chat.load_requested.connect(vm.session.load_default)
+        vm.chat.talk.state_changed.connect(self._wake)
         vm.chat.restart_requested.connect(vm.session.restart_engine)
         vm.chat.said.connect(self._say)
         vm.chat.context.changed.connect(self._show_fill)
         vm.chat.engine_changed.connect(self._show_fill)
         vm.models.freed.connect(self._say_freed)
+        vm.move.said.connect(self._say)
+        vm.remote.changed.connect(self._show_remote)
+        vm.chat.talk.state_changed.connect(self._show_remote)
+        self._show_remote()
         vm.discover.flows.settings_wanted.connect(self._show_hub_settings)
         self.pages.performance.models_wanted.connect(self._show_models)
         self.pages.performance.settings_wanted.connect(self._show_settings)
@@ -325,6 +369,15 @@ class Desktop(QObject):
         doing = session.state_detail or tr("Loading")
         coming = Coming(session.model_name, doing, session.share) if is_coming else None
         self.vm.chat.set_coming(coming)
+
+    def _show_remote(self) -> None:
+        remote = self.vm.remote
+        self.window.set_remote(remote.shown_name, remote.host, remote.is_replying)
+
+    def _wake(self) -> None:
+        """A message waits for a model that was freed while idle."""
+        if self.vm.chat.talk.is_waiting:
+            self.vm.session.wake()
 
     def _show_settings(self, section: str) -> None:
         self.window.show_page("settings")

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 
 Encoding = Literal["bf16", "fp8_block"]
+DenseEncoding = Encoding | Literal["float32"]
 BYTE_ENCODINGS: tuple[Encoding, ...] = ("bf16", "fp8_block")  # whole bytes a value
 
 LAYOUT_ID = "units16"
@@ -23,6 +24,8 @@ VALUE_DTYPES: dict[Encoding, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp8_block": torch.float8_e4m3fn,
 }
+DENSE_DTYPES: dict[DenseEncoding, torch.dtype] = {**VALUE_DTYPES, "float32": torch.float32}
+"""What a weight outside the experts may be stored as; `kernels.weights`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ A line is added above the line it is faster than: the first that fits the device
 its requirement is taken.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import cast
 
-from kernels.layouts import BYTE_ENCODINGS, VALUE_DTYPES, Encoding
+import torch
+
+from kernels.layouts import BYTE_ENCODINGS, VALUE_DTYPES, DenseEncoding, Encoding
 
 ANY = "any"
 
@@ -26,7 +28,8 @@ class Line:
         target: "module:attribute", imported when chosen.
         reason: why it would be taken, as half a sentence.
         device: kind of device it runs on ("cpu", "cuda"), or ANY.
-        encodings: record encodings it reads; () = reads no records.
+        encodings: of the records or weights it reads; () = any, or it reads none.
+        dtypes: of the activations it takes; () = any.
         requirement: "module:function" that returns "" if it can run here, else why not.
     """
 
@@ -34,7 +37,8 @@ class Line:
     target: str
     reason: str
     device: str = ANY
-    encodings: tuple[Encoding, ...] = ()
+    encodings: tuple[DenseEncoding, ...] = ()
+    dtypes: tuple[torch.dtype, ...] = ()
     requirement: str = ""
 
 
@@ -60,6 +64,40 @@ _CANONICAL = (
 
 _NATIVE = "C++ in the canonical order; the same bits with every instruction set and any residency"
 
+_NATIVE_DENSE = (
+    "C++ over the weights as stored, in the canonical order; the same bits with every instruction "
+    "set, and for a token whoever shares its step"
+)
+
+_CARD_DENSE = "cuBLAS and Triton on bf16 activations, float32 sums, weights as stored"
+
+_GROUPED = "Triton over all experts of a layer, wherever they lie; the same bits for any residency"
+
+
+def _card_line(target: str) -> Line:
+    """Return the line of a dense kernel of prefill on a card."""
+    return Line(
+        "triton",
+        target,
+        _CARD_DENSE,
+        device="cuda",
+        dtypes=(torch.bfloat16,),
+        requirement="kernels.triton:obstacle",
+    )
+
+
+def _native_line(target: str) -> Line:
+    """Return the line of a dense C++ kernel."""
+    return Line(
+        "native",
+        target,
+        _NATIVE_DENSE,
+        device="cpu",
+        dtypes=(torch.float32,),
+        requirement="kernels.cpu:expert_obstacle",
+    )
+
+
 LINES: dict[str, tuple[Line, ...]] = {
     "route": (Line("reference", "kernels.reference.routing:topk_softmax", _PLAIN),),
     "expert_rows": (
@@ -78,27 +116,72 @@ LINES: dict[str, tuple[Line, ...]] = {
             encodings=tuple(VALUE_DTYPES),
         ),
     ),
-    "merge_routes": (Line("reference", "kernels.reference.routing:merge_routes", _PLAIN),),
-    "rms_norm": (Line("reference", "kernels.reference.dense:rms_norm", _PLAIN),),
+    "grouped_experts": (
+        Line(
+            "triton",
+            "kernels.triton.grouped:TritonGrouped",
+            _GROUPED,
+            device="cuda",
+            encodings=BYTE_ENCODINGS,
+            requirement="kernels.triton:obstacle",
+        ),
+        Line(
+            "reference",
+            "kernels.reference.grouped:ReferenceGrouped",
+            _PLAIN,
+            encodings=tuple(VALUE_DTYPES),
+        ),
+    ),
+    "merge_routes": (
+        _native_line("kernels.cpu.dense:merge_routes"),
+        Line("reference", "kernels.reference.routing:merge_routes", _PLAIN),
+    ),
+    "rms_norm": (
+        _native_line("kernels.cpu.dense:rms_norm"),
+        _card_line("kernels.triton.dense:rms_norm"),
+        Line("reference", "kernels.reference.dense:rms_norm", _PLAIN),
+    ),
     "rotary": (Line("reference", "kernels.reference.dense:rotary", _PLAIN),),
-    "linear": (Line("reference", "kernels.reference.dense:linear", _PLAIN),),
+    "linear": (
+        _native_line("kernels.cpu.dense:NativeLinear"),
+        _card_line("kernels.triton.dense:CardLinear"),
+        Line("reference", "kernels.reference.dense:ReferenceLinear", _PLAIN),
+    ),
+    "attention_step": (
+        _native_line("kernels.cpu.steps:NativeAttentionStep"),
+        Line("reference", "kernels.reference.steps:ReferenceAttentionStep", _PLAIN),
+    ),
+    "attention_chunk": (
+        _card_line("kernels.triton.steps:CardAttentionChunk"),
+        Line("reference", "kernels.reference.steps:ReferenceAttentionChunk", _PLAIN),
+    ),
+    "router_step": (
+        _native_line("kernels.cpu.steps:NativeRouterStep"),
+        _card_line("kernels.triton.steps:CardRouterStep"),
+        Line("reference", "kernels.reference.steps:ReferenceRouterStep", _PLAIN),
+    ),
     "attention_prefill": (Line("reference", "kernels.reference.dense:attention_prefill", _PLAIN),),
     "attention_decode": (Line("reference", "kernels.reference.dense:attention_decode", _PLAIN),),
 }
 
 
-def choose(op: str, device: str, encoding: Encoding | None = None) -> Choice:
+def choose(
+    op: str,
+    device: str,
+    *encodings: DenseEncoding | None,
+    dtype: torch.dtype = torch.float32,
+) -> Choice:
     """Return the best runnable implementation of `op`.
 
-    `device` is a name ("cuda:0") or kind ("cuda"); `encoding` is that of the records, if the
-    operation reads any.
+    `device` is a name ("cuda:0") or kind ("cuda"); `encodings` are those of the records or weights
+    (None = it reads none); `dtype` is that of activations.
 
     Raises: LookupError if no line fits, with each line's reason.
     """
     kind = "cpu" if device == "fake" else device.partition(":")[0]
     refused: list[str] = []
     for line in LINES.get(op, ()):
-        obstacle = _obstacle(line, kind, encoding)
+        obstacle = _obstacle(line, kind, encodings, dtype)
         if not obstacle:
             because = "; ".join([line.reason, *refused])
             return Choice(op, line.name, line.target, because)
@@ -113,11 +196,16 @@ def choices(device: str, encoding: Encoding | None = None) -> tuple[Choice, ...]
     return tuple(choose(op, device, encoding) for op in LINES)
 
 
-def _obstacle(line: Line, kind: str, encoding: Encoding | None) -> str:
+def _obstacle(
+    line: Line, kind: str, encodings: Sequence[DenseEncoding | None], dtype: torch.dtype
+) -> str:
     if line.device not in (ANY, kind):
         return f"it runs on {line.device}"
-    if encoding is not None and line.encodings and encoding not in line.encodings:
-        return f"it does not read {encoding}"
+    unread = {one for one in encodings if one and line.encodings and one not in line.encodings}
+    if unread:
+        return f"it does not read {', '.join(sorted(unread))}"
+    if line.dtypes and dtype not in line.dtypes:
+        return f"it does not take {dtype}"
     return str(_attribute(line.requirement)()) if line.requirement else ""
 
 

@@ -23,6 +23,9 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
         use: "general", "reasoning" or "code".
         approx_bytes: weights on the hub, approximately; 0 = not known.
         context: tokens.
+        commit: newest commit on the hub, where it was asked; "" = not known.
+        gated: whether the hub asks for an accepted licence first.
+        downloads: of last month, where the hub was asked.
     """
 
     repo: str
@@ -44,6 +47,9 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     kv_heads: int = 0
     head_dim: int = 0
     vocab: int = 0
+    commit: str = ""
+    gated: bool = False
+    downloads: int = 0
 
     @property
     def is_known(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.services.chat_records import Chat, Message
+from app.services.chat_records import Chat, Message, quoted
 from app.wording import tr
 
 Kind = Literal["md", "json"]
@@ -41,6 +41,7 @@ def as_markdown(chat: Chat, path: Sequence[Message]) -> str:
         for part in message.parts:
             if part.kind == "tool_call":
                 parts.append(f"```json\n{part.name} {part.text}\n```")
+        parts += [quoted(file) for file in message.files]
         if message.text:
             parts.append(message.text.strip())
     return "\n\n".join(parts) + "\n"
@@ -62,6 +63,8 @@ def as_json(chat: Chat, path: Sequence[Message], messages: Sequence[Message]) ->
         "created": _moment(chat.created),
         "system_prompt": chat.system_prompt,
         "sampling": msgspec.to_builtins(chat.sampling),
+        "preset": chat.preset,
+        "reasoning": chat.reasoning,
         "messages": [
             {
                 "id": message.id,

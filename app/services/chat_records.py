@@ -6,7 +6,7 @@ A chat is a tree: each message names its parent, siblings are versions of one tu
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal, NewType
 
 import msgspec
@@ -17,6 +17,8 @@ from engine.protocol.messages import Part, Sampling, Trace, Usage
 ChatId = NewType("ChatId", int)
 MessageId = NewType("MessageId", int)
 Role = Literal["user", "assistant"]
+Reasoning = Literal["", "off", "low", "medium", "high"]
+REASONING: tuple[Reasoning, ...] = ("", "off", "low", "medium", "high")
 
 TITLE_LENGTH = 42
 
@@ -74,6 +76,11 @@ class Message:
         return joined(self.parts, "text")
 
     @property
+    def files(self) -> tuple[Part, ...]:
+        """The attached text files."""
+        return files_of(self.parts)
+
+    @property
     def reasoning(self) -> str:
         """What the model thought before it answered."""
         return joined(self.parts, "reasoning")
@@ -81,7 +88,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation's own settings. `sampling` None = the model's own values."""
+    """A conversation's own settings.
+
+    Attributes:
+        sampling: None = the model's own values.
+        draft, files: what is typed and attached, not yet sent.
+        queued: what is sent when the running reply is done.
+        preset: name of the preset it was set up with, or "".
+        reasoning: how much the model shall think; "" = as the model does by itself.
+    """
 
     id: ChatId
     title: str = ""
@@ -92,6 +107,41 @@ class Chat:
     sampling: Sampling | None = None
     draft: str = ""
     leaf: MessageId | None = None
+    files: tuple[Part, ...] = ()
+    queued: tuple[Part, ...] = ()
+    preset: str = ""
+    reasoning: Reasoning = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a person wrote and attached, to be sent together."""
+
+    text: str = ""
+    files: tuple[Part, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to send."""
+        return bool(self.text.strip()) or bool(self.files)
+
+    def __add__(self, other: "Draft") -> "Draft":
+        """Return both, one below the other."""
+        texts = [text for text in (self.text, other.text) if text.strip()]
+        return Draft("\n\n".join(texts), self.files + other.files)
+
+    @classmethod
+    def of(cls, parts: tuple[Part, ...]) -> "Draft":
+        """Return the draft that made these parts."""
+        return cls(joined(parts, "text"), files_of(parts))
+
+    @property
+    def words(self) -> str:
+        """The text, or the names of the files where there is none: for titles and cards."""
+        return self.text if self.text.strip() else ", ".join(file.name for file in self.files)
+
+    def parts(self) -> tuple[Part, ...]:
+        """The draft as the parts of a message."""
+        return self.files + text_parts(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +159,7 @@ class ChatRow:
 
     chat: Chat
     excerpt: str = ""
+    message: MessageId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +180,22 @@ class StoreNotice:
 
 
 def joined(parts: tuple[Part, ...], kind: str) -> str:
-    """Return the text of all parts of one kind."""
-    return "".join(part.text for part in parts if part.kind == kind)
+    """Return the text of all parts of one kind, without that of files."""
+    return "".join(part.text for part in parts if part.kind == kind and not part.name)
+
+
+def files_of(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return the attached files: texts with a file name."""
+    return tuple(part for part in parts if part.kind == "text" and part.name)
+
+
+def quoted(file: Part) -> str:
+    """Return a file as a fenced block below its name, as the model and an export see it."""
+    fence = "```"
+    while fence in file.text:  # a file that holds fences itself gets a longer one
+        fence += "`"
+    language = PurePath(file.name).suffix.lstrip(".")
+    return f"{file.name}:\n{fence}{language}\n{file.text.rstrip()}\n{fence}"
 
 
 def text_parts(text: str, reasoning: str = "") -> tuple[Part, ...]:

@@ -3,24 +3,30 @@
 import msgspec
 
 from app.services.chat_records import (
+    REASONING,
     Chat,
     ChatId,
     Message,
     MessageId,
     MessageState,
+    Reasoning,
     ReplyFacts,
     Role,
 )
 from app.services.chat_schema import parts_from
-from engine.protocol.messages import Sampling
+from engine.protocol.messages import Part, Sampling
 
-CHAT_COLUMNS = "id, title, pinned, created, updated, system_prompt, sampling, draft, leaf"
+CHAT_COLUMNS = (
+    "id, title, pinned, created, updated, system_prompt, sampling, draft, leaf,"
+    " files, queued, preset, reasoning"
+)
 MESSAGE_COLUMNS = "id, chat, parent, role, parts, model, state, facts, created"
 
 
 def chat_from(row: tuple[object, ...]) -> Chat:
     """Return the chat of a row of `CHAT_COLUMNS`."""
-    number, title, pinned, created, updated, prompt, sampling, draft, leaf = row
+    number, title, pinned, created, updated, prompt, sampling, draft, leaf, *more = row
+    files, queued, preset, reasoning = (str(value) for value in more)
     return Chat(
         id=ChatId(int(str(number))),
         title=str(title),
@@ -31,6 +37,10 @@ def chat_from(row: tuple[object, ...]) -> Chat:
         sampling=_sampling(sampling),
         draft=str(draft),
         leaf=None if leaf is None else MessageId(int(str(leaf))),
+        files=draft_parts(files),
+        queued=draft_parts(queued),
+        preset=preset,
+        reasoning=reasoning_from(reasoning),
     )
 
 
@@ -48,6 +58,19 @@ def message_from(row: tuple[object, ...]) -> Message:
         facts=_facts(str(facts)),
         created=float(str(created)),
     )
+
+
+def reasoning_from(value: object) -> Reasoning:
+    """Return a choice of reasoning; anything unknown leaves it to the model."""
+    return next((choice for choice in REASONING if choice == value), "")
+
+
+def draft_parts(stored: str) -> tuple[Part, ...]:
+    """Read what was attached or waits; a damaged cell holds nothing."""
+    try:
+        return msgspec.json.decode(stored, type=tuple[Part, ...])
+    except msgspec.MsgspecError:
+        return ()
 
 
 def _role(value: object) -> Role:

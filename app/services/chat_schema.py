@@ -8,11 +8,12 @@ import sqlite3
 
 import msgspec
 
-from app.services.chat_records import joined
+from app.services.chat_records import files_of, joined
 from engine.protocol.messages import Part
 
 # 1: chats and the message tree. 2: full-text search, hidden (deleted) messages, the remembered
-# version of each turn, and small notes of the app itself.
+# version of each turn, and small notes of the app itself. 3: files of the draft, the
+# message that waits for a reply, preset, reasoning.
 _STEP_1 = (
     """CREATE TABLE IF NOT EXISTS chats (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -46,8 +47,14 @@ _STEP_2 = (
     # Trigrams find parts of words, and Chinese, which has no spaces to cut at.
     "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'trigram')",
 )
+_STEP_3 = (
+    "ALTER TABLE chats ADD COLUMN files TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE chats ADD COLUMN queued TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE chats ADD COLUMN preset TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE chats ADD COLUMN reasoning TEXT NOT NULL DEFAULT ''",
+)
 
-VERSION = 2
+VERSION = 3
 
 _parts_decoder = msgspec.json.Decoder(tuple[Part, ...])
 
@@ -60,7 +67,7 @@ def version_of(db: sqlite3.Connection) -> int:
 def migrate(db: sqlite3.Connection) -> int:
     """Bring the file to `VERSION`. Returns the version it had. The connection is in autocommit."""
     found = version_of(db)
-    for number, step in ((1, _STEP_1), (2, _STEP_2)):
+    for number, step in ((1, _STEP_1), (2, _STEP_2), (3, _STEP_3)):
         if found >= number:
             continue
         db.execute("BEGIN IMMEDIATE")
@@ -79,8 +86,10 @@ def migrate(db: sqlite3.Connection) -> int:
 
 
 def searchable(parts: str) -> str:
-    """Return the text of a stored message that search looks through."""
-    return joined(parts_from(parts), "text")
+    """Return what search looks through in a stored message: its text and its files."""
+    found = parts_from(parts)
+    files = [f"{part.name}\n{part.text}" for part in files_of(found)]
+    return "\n".join([text for text in (joined(found, "text"), *files) if text])
 
 
 def parts_from(stored: str) -> tuple[Part, ...]:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from app.services import chat_search
+from app.services import chat_search, chat_tree
 from app.services.chat_file import ChatFile
 from app.services.chat_records import (
     Chat,
     ChatId,
+    Draft,
     Message,
     MessageId,
     MessageState,
@@ -28,11 +29,11 @@ from app.services.chat_rows import (
     CHAT_COLUMNS,
     MESSAGE_COLUMNS,
     chat_from,
+    draft_parts,
     encode,
     message_from,
     sampling_json,
 )
-from app.services.chat_schema import searchable
 from engine.protocol.messages import Part, Sampling
 
 HIDDEN_KEPT_S = 30 * 86_400.0  # a deleted message can be brought back for this long
@@ -104,22 +105,33 @@ class ChatStore:
         return Chat(chat_id, title, False, now, now, system_prompt, sampling)
 
     def save_chat(self, chat: Chat) -> None:
-        """Store title, pin, system prompt, sampling and draft; the leaf follows the messages."""
+        """Store all of a chat that a person sets; the leaf follows the messages."""
         values = (
             chat.title,
             int(chat.pinned),
             chat.system_prompt,
             sampling_json(chat.sampling),
             chat.draft,
+            encode(chat.files),
+            encode(chat.queued),
+            chat.preset,
+            chat.reasoning,
             chat.id,
         )
         self._file.write(
             lambda db: db.execute(
                 "UPDATE chats SET title = ?, pinned = ?, system_prompt = ?, sampling = ?,"
-                " draft = ? WHERE id = ?",
+                " draft = ?, files = ?, queued = ?,"
+                " preset = ?, reasoning = ? WHERE id = ?",
                 values,
             )
         )
+
+    def add_whole(
+        self, chat: Chat, messages: Sequence[Message], shown: Sequence[MessageId]
+    ) -> ChatId:
+        """Add a chat with its whole tree, such as from a file; see `chat_tree.add_whole`."""
+        return ChatId(self._file.write(lambda db: chat_tree.add_whole(db, chat, messages, shown)))
 
     def delete_chat(self, chat_id: ChatId) -> None:
         """Remove a chat and all its messages for good."""
@@ -192,7 +204,7 @@ class ChatStore:
             )
             number = cursor.lastrowid or 0
             if message.state is not MessageState.PARTIAL:
-                _index(db, number)
+                chat_tree.index(db, number)
             db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (number, message.parent))
             db.execute(
                 "UPDATE chats SET leaf = ?, updated = ? WHERE id = ?",
@@ -239,8 +251,8 @@ class ChatStore:
                 "UPDATE chats SET updated = ? WHERE id = (SELECT chat FROM messages WHERE id = ?)",
                 (now, message_id),
             )
-            if not _is_hidden(db, message_id):  # deleted while it was being written
-                _index(db, message_id)
+            if not chat_tree.is_hidden(db, message_id):  # deleted while it was being written
+                chat_tree.index(db, message_id)
 
         self._file.write(work)
 
@@ -254,7 +266,7 @@ class ChatStore:
             if row is None:
                 return
             db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (message_id, row[1]))
-            leaf = _leaf_below(db, message_id)
+            leaf = chat_tree.leaf_below(db, message_id)
             db.execute("UPDATE chats SET leaf = ? WHERE id = ?", (leaf, row[0]))
 
         self._file.write(work)
@@ -274,7 +286,7 @@ class ChatStore:
                 return
             chat_id, parent = row
             db.execute("UPDATE messages SET hidden = ? WHERE id = ?", (now, message_id))
-            for (number,) in _subtree(db, message_id):
+            for (number,) in chat_tree.subtree(db, message_id):
                 db.execute("DELETE FROM search WHERE rowid = ?", (number,))
             other = db.execute(
                 "SELECT id FROM messages WHERE chat = ? AND parent IS ? AND hidden = 0"
@@ -283,7 +295,7 @@ class ChatStore:
             ).fetchone()
             chosen = other[0] if other else None
             db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (chosen, parent))
-            leaf = parent if chosen is None else _leaf_below(db, chosen)
+            leaf = parent if chosen is None else chat_tree.leaf_below(db, chosen)
             db.execute("UPDATE chats SET leaf = ? WHERE id = ?", (leaf, chat_id))
 
         self._file.write(work)
@@ -293,8 +305,8 @@ class ChatStore:
 
         def work(db: sqlite3.Connection) -> None:
             db.execute("UPDATE messages SET hidden = 0 WHERE id = ?", (message_id,))
-            for (number,) in _subtree(db, message_id):
-                _index(db, number)
+            for (number,) in chat_tree.subtree(db, message_id):
+                chat_tree.index(db, number)
 
         self._file.write(work)
         self.show(message_id)
@@ -325,57 +337,24 @@ class ChatStore:
             self._listener(notice)
 
     def _recover(self) -> None:
-        """Mark what a crash left unfinished, and drop what was deleted long ago."""
+        """Mark what a crash left unfinished, and drop what was deleted long ago.
+
+        A message that waited for a reply goes back to the draft: nobody sends it unasked.
+        """
         old = self._clock() - HIDDEN_KEPT_S
 
         def work(db: sqlite3.Connection) -> None:
             unfinished = db.execute("SELECT id FROM messages WHERE state = 'partial'").fetchall()
             db.execute("UPDATE messages SET state = 'interrupted' WHERE state = 'partial'")
             for (number,) in unfinished:
-                _index(db, number)
+                chat_tree.index(db, number)
+            waiting = "SELECT id, draft, files, queued FROM chats WHERE queued != '[]'"
+            for number, text, files, queued in db.execute(waiting).fetchall():
+                draft = Draft.of(draft_parts(queued)) + Draft(text, draft_parts(files))
+                db.execute(
+                    "UPDATE chats SET draft = ?, files = ?, queued = '[]' WHERE id = ?",
+                    (draft.text, encode(draft.files), number),
+                )
             db.execute("DELETE FROM messages WHERE hidden > 0 AND hidden < ?", (old,))
 
         self._file.write(work)
-
-
-def _index(db: sqlite3.Connection, number: int) -> None:
-    """Make search see the present text of a message."""
-    row = db.execute("SELECT parts FROM messages WHERE id = ?", (number,)).fetchone()
-    db.execute("DELETE FROM search WHERE rowid = ?", (number,))
-    if row is not None and (text := searchable(row[0])):
-        db.execute("INSERT INTO search(rowid, text) VALUES (?, ?)", (number, text))
-
-
-def _leaf_below(db: sqlite3.Connection, number: int) -> int:
-    """Follow the chosen answers down; where none is chosen or it is hidden, the newest."""
-    while True:
-        row = db.execute(
-            "SELECT c.id FROM messages m JOIN messages c ON c.parent = m.id AND c.hidden = 0"
-            " WHERE m.id = ? ORDER BY c.id = m.chosen DESC, c.id DESC LIMIT 1",
-            (number,),
-        ).fetchone()
-        if row is None:
-            return number
-        number = row[0]
-
-
-def _subtree(db: sqlite3.Connection, number: int) -> list[tuple[int]]:
-    """Return a message and what follows it, as far as nothing is hidden by its own."""
-    return db.execute(
-        "WITH RECURSIVE down(id) AS (SELECT ? UNION ALL"
-        " SELECT m.id FROM messages m JOIN down ON m.parent = down.id WHERE m.hidden = 0)"
-        " SELECT id FROM down",
-        (number,),
-    ).fetchall()
-
-
-def _is_hidden(db: sqlite3.Connection, number: int) -> bool:
-    """Whether a message or anything above it was deleted."""
-    row = db.execute(
-        "WITH RECURSIVE up(id, parent, hidden) AS ("
-        " SELECT id, parent, hidden FROM messages WHERE id = ? UNION ALL"
-        " SELECT m.id, m.parent, m.hidden FROM messages m JOIN up ON m.id = up.parent)"
-        " SELECT max(hidden) FROM up",
-        (number,),
-    ).fetchone()
-    return bool(row[0])

@@ -11,9 +11,10 @@ from app.services.chat_records import (
     Failure,
     Message,
     MessageState,
+    Reasoning,
     StoreNotice,
 )
-from app.wording import figures, tr, tr_count
+from app.wording import Phrase, figures, tr, tr_count
 from app.wording.sentences import error_words
 from engine.protocol.errors import ErrorCode
 
@@ -26,6 +27,15 @@ GROUPS: tuple[tuple[Group, str], ...] = (
     ("yesterday", tr("Yesterday")),
     ("earlier", tr("Earlier")),
 )
+
+
+REASONING_WORDS: dict[Reasoning, Phrase] = {
+    "": tr("As the model does"),
+    "off": tr("Off"),
+    "low": tr("Low"),
+    "medium": tr("Medium"),
+    "high": tr("High"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,10 @@ class Downloads(QObject):
 
         threading.Thread(target=work, name="downloads", daemon=True).start()
 
+    def sweep(self, models: Path) -> None:
+        """Remove what a deletion left behind when the app or the machine ended in it."""
+        threading.Thread(target=_sweep, args=(models,), name="sweep", daemon=True).start()
+
     def remove(self, folder: Path) -> None:
         """Remove a download, whole or not; anything else is left alone."""
 
@@ -94,6 +98,17 @@ def is_download(folder: Path) -> bool:
     """Whether a folder is a download of ours."""
     is_ours = folder.parent.parent.name == FOLDER and not folder.is_symlink()
     return is_ours and (folder / PIN_NAME).is_file()
+
+
+def _sweep(models: Path) -> None:
+    """Remove half-deleted folders: downloads that were ours, and models."""
+    with contextlib.suppress(OSError):
+        for folder in (*(models / FOLDER).glob(f"*/*{_DOOMED}"), *models.glob(f".*{_DOOMED}")):
+            if folder.is_dir() and not folder.is_symlink():
+                shutil.rmtree(folder, ignore_errors=True)
+        for owner in (*(models / FOLDER).glob("*"), models / FOLDER):
+            with contextlib.suppress(OSError):  # not empty
+                owner.rmdir()
 
 
 def _look(models: Path) -> tuple[Kept, ...]:

@@ -192,6 +192,7 @@ class EngineClient(QObject):
         sampling: m.Sampling,
         tools: tuple[m.Tool, ...] = (),
         continue_last: bool = False,
+        template_args: dict[str, object] | None = None,
     ) -> str:
         """Answer a conversation. Returns the id; `finished` follows exactly once."""
         return self._send(
@@ -201,6 +202,7 @@ class EngineClient(QObject):
                 sampling=sampling,
                 tools=tuple(tools),
                 continue_last=continue_last,
+                template_args=template_args or {},
             )
         )
 
@@ -378,8 +380,7 @@ class EngineClient(QObject):
 
     def _close(self, request_id: str, code: ErrorCode, sentence: str) -> None:
         """End one open request on our own account."""
-        command = self._open.get(request_id)
-        if command is None:
+        if (command := self._open.get(request_id)) is None:
             return
         cancelled = code is ErrorCode.CANCELLED
         if not (cancelled and isinstance(command, m.Generate)):

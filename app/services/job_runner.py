@@ -1,29 +1,33 @@
 """Long work as child processes of the engine program, one after the other, with a queue on disk.
 
-What loads the network and what loads the machine are two lines: a download never makes a conversion
-wait. `spec` goes through as it is. Cancel = close stdin, then kill.
+What loads the network, what loads the machine and what only asks are three lines: a download never
+makes a conversion wait, nor a question. `spec` goes through as it is. Cancel = close stdin, then
+kill.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
-from PySide6.QtCore import QObject, QProcess, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from app.services.child_guard import ChildGuard
 from app.services.engine_program import EngineProgram
-from app.services.job_state import JobExtra, JobFile, JobState, SpeedMeter
-from app.services.outcome import LogTail, crash_sentence
+from app.services.job_child import JobChild
+from app.services.job_state import JobExtra, JobFile, JobState
 from app.wording import tr
 from engine.protocol import messages as m
-from engine.protocol.errors import EngineError, ErrorCode
-from engine.protocol.framing import LineFramer
+from engine.protocol.errors import ErrorCode
 
 KEPT = 20  # finished jobs that stay listed
-RESUMABLE = ("download", "convert", "verify")
+RESUMABLE = ("download", "convert", "verify", "move")
 NETWORK_JOBS = ("download",)
+PASSING_JOBS = ("search",)  # asked and answered: never listed, in no file
+
+Line = Literal["machine", "network", "question"]
 
 
 class JobRunner(QObject):
@@ -35,6 +39,7 @@ class JobRunner(QObject):
         sink: takes the stderr lines of jobs.
         stall_s: without progress for so long, a job counts as stalled.
         kill_after_s: from cancel to kill.
+        clock: seconds since the epoch.
 
     Signals:
         progress(str, Progress): of a job, as it comes.
@@ -59,10 +64,10 @@ class JobRunner(QObject):
         sink: Callable[[str], None] | None = None,
         stall_s: float = 60.0,
         kill_after_s: float = 2.5,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        self._program = program
-        self._sink = sink
+        self._program, self._sink, self._clock = program, sink, clock
         self._file = JobFile(path)
         self._kill_after_ms = round(kill_after_s * 1000)
         self._jobs: dict[str, JobState] = {}
@@ -71,7 +76,7 @@ class JobRunner(QObject):
                 self._jobs[job.id] = job
         self._guard = ChildGuard()
         self._extras: dict[str, Callable[[], JobExtra]] = {}
-        self._children: dict[bool, _Child] = {}  # by line: whether it is a job of the network
+        self._children: dict[Line, JobChild] = {}
         self._closing = False
         self._stall_ms = round(stall_s * 1000)
 
@@ -85,10 +90,10 @@ class JobRunner(QObject):
 
     def jobs(self) -> tuple[JobState, ...]:
         """Return all listed jobs, oldest first."""
-        return tuple(self._jobs.values())
+        return tuple(job for job in self._jobs.values() if job.job not in PASSING_JOBS)
 
     def job(self, job_id: str) -> JobState | None:
-        """Return one job, None if it is not listed."""
+        """Return one job, None if it is not known."""
         return self._jobs.get(job_id)
 
     @property
@@ -121,6 +126,14 @@ class JobRunner(QObject):
             self._keep()
             self.changed.emit()
 
+    def relocate(self, old: Path, new: Path) -> None:
+        """A folder has moved: jobs that are taken up again look for their files in the new one."""
+        for job in tuple(self._jobs.values()):
+            if not job.is_open and job.job != "move":
+                self._jobs[job.id] = job.moved(old, new)
+        self._keep()
+        self.changed.emit()
+
     def cancel(self, job_id: str) -> None:
         """End a job; a running one cleans up first. `failed` with code CANCELLED follows."""
         job = self._jobs.get(job_id)
@@ -143,30 +156,20 @@ class JobRunner(QObject):
 
     # --- one child on each line
 
-    def _child_of(self, job_id: str) -> "_Child | None":
+    def _child_of(self, job_id: str) -> JobChild | None:
         return next((c for c in self._children.values() if c.job_id == job_id), None)
 
     def _next(self) -> None:
-        for line in (False, True):
-            self._next_on(line)
+        for job in tuple(self._jobs.values()):
+            line = _line_of(job)
+            if job.phase == "waiting" and line not in self._children and not self._closing:
+                self._begin(job, line)
 
-    def _next_on(self, line: bool) -> None:
-        if line in self._children or self._closing:
-            return
-        waiting = next(
-            (
-                job
-                for job in self._jobs.values()
-                if job.phase == "waiting" and (job.job in NETWORK_JOBS) == line
-            ),
-            None,
-        )
-        if waiting is None:
-            return
+    def _begin(self, waiting: JobState, line: Line) -> None:
         extra = self._extras[waiting.job]() if waiting.job in self._extras else JobExtra()
         variables = self._program.variables | extra.variables
         program = dataclasses.replace(self._program, variables=variables)
-        child = _Child(waiting.id, program, waiting.job, waiting.spec | extra.spec, self)
+        child = JobChild(waiting.id, program, waiting.job, waiting.spec | extra.spec, self)
         child.stall.setInterval(self._stall_ms)
         child.stalled.connect(self._on_stall)
         child.told.connect(self._on_event)
@@ -175,7 +178,7 @@ class JobRunner(QObject):
         if self._sink is not None:
             child.logged.connect(self._sink)
         self._children[line] = child
-        self._update(waiting.id, phase="running")
+        self._update(waiting.id, phase="running", begun_s=self._clock())
         child.stall.start()
         child.start()
 
@@ -234,6 +237,7 @@ class JobRunner(QObject):
                 job_id,
                 phase="done",
                 result=end.result,
+                ended_s=self._clock(),
                 is_stalled=False,
                 is_cancelling=False,  # a cancel may have come too late
                 eta_s=0.0,
@@ -247,11 +251,15 @@ class JobRunner(QObject):
                 job_id,
                 phase="cancelled" if cancelled else "failed",
                 error=end,
+                ended_s=self._clock(),
                 is_stalled=False,
                 is_cancelling=False,
                 eta_s=None,
             )
             self.failed.emit(job_id, end)
+        job = self._jobs.get(job_id)  # a listener may have put it away
+        if job is not None and job.job in PASSING_JOBS:
+            del self._jobs[job_id]
 
     def _update(self, job_id: str, **changes: object) -> None:
         self._put(msgspec.structs.replace(self._jobs[job_id], **changes))
@@ -267,130 +275,19 @@ class JobRunner(QObject):
 
     def _keep(self) -> None:
         try:
-            self._file.write(tuple(self._jobs.values()))
+            self._file.write(self.jobs())
         except OSError as problem:
             if self._sink is not None:
                 self._sink(f"WARNING the job list could not be saved: {problem.strerror}")
+
+
+def _line_of(job: JobState) -> Line:
+    if job.job in PASSING_JOBS:
+        return "question"
+    return "network" if job.job in NETWORK_JOBS else "machine"
 
 
 def _is_unfinished(job: JobState) -> bool:
     """Whether a job waits to be taken up again: a paused download lasts, whatever ends after it."""
     is_fetching = job.job in NETWORK_JOBS and job.phase != "done"
     return job.phase == "interrupted" or is_fetching
-
-
-class _Child(QObject):
-    """One job process.
-
-    Signals:
-        begun(int): the process runs; its id.
-        told(str, Event): anything but the end.
-        logged(str): a line of stderr.
-        stalled(str): no progress for the time of `stall`.
-        ended(str, JobDone | Error): exactly once.
-    """
-
-    begun = Signal(int)
-    told = Signal(str, object)
-    logged = Signal(str)
-    stalled = Signal(str)
-    ended = Signal(str, object)
-
-    def __init__(
-        self,
-        job_id: str,
-        program: EngineProgram,
-        job: str,
-        spec: dict[str, object],
-        parent: QObject,
-    ) -> None:
-        super().__init__(parent)
-        self.job_id = job_id
-        self.meter = SpeedMeter(time.monotonic)
-        self.stall = QTimer(self)
-        self.stall.setSingleShot(True)
-        self.stall.timeout.connect(self._tell_stall)
-        self._out, self._err, self._tail = LineFramer(), LineFramer(), LogTail()
-        self._end: m.JobDone | m.Error | None = None
-        self._is_cancelled = False
-        self._program = program
-        self._process = QProcess(self)
-        self._process.started.connect(self._on_started)
-        self._process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
-        text = msgspec.json.encode(spec).decode()
-        program.prepare(self._process, ("--job", job, "--spec", text))
-        self._process.readyReadStandardOutput.connect(self._read_out)
-        self._process.readyReadStandardError.connect(self._read_err)
-        self._process.finished.connect(self._on_finished)
-        self._process.errorOccurred.connect(self._on_error)
-
-    def _tell_stall(self) -> None:
-        self.stalled.emit(self.job_id)
-
-    def start(self) -> None:
-        """Start the process soon, so that the caller knows the id before it hears of an end."""
-        QTimer.singleShot(0, self, self._begin)
-
-    def _begin(self) -> None:
-        if self._is_cancelled:
-            self.ended.emit(
-                self.job_id, m.Error(code=ErrorCode.CANCELLED, message=tr("Cancelled."))
-            )
-        else:
-            self._process.start()  # stdin stays open until a cancel
-
-    def cancel(self, kill_after_ms: int) -> None:
-        """End of stdin now, kill if that is not enough."""
-        self._is_cancelled = True
-        self._process.closeWriteChannel()
-        QTimer.singleShot(kill_after_ms, self, self._process.kill)
-
-    def _on_started(self) -> None:
-        self.begun.emit(int(self._process.processId()))
-
-    def _read_out(self) -> None:
-        self._take(self._out.feed(bytes(self._process.readAllStandardOutput().data())))
-
-    def _take(self, lines: Sequence[object]) -> None:
-        for line in lines:
-            try:
-                event = m.decode_event(line if isinstance(line, bytes) else b"")
-            except EngineError as problem:
-                self.logged.emit(f"ERROR not a message of a job: {problem.message}")
-                continue
-            if isinstance(event, (m.JobDone, m.Error)):
-                self._end = event
-            else:
-                self.told.emit(self.job_id, event)
-
-    def _read_err(self) -> None:
-        for line in self._err.feed(bytes(self._process.readAllStandardError().data())):
-            self._log(line.decode("utf-8", "replace") if isinstance(line, bytes) else line.message)
-
-    def _log(self, text: str) -> None:
-        self._tail.add(text)
-        self.logged.emit(text)
-
-    def _on_error(self, error: QProcess.ProcessError) -> None:
-        if error == QProcess.ProcessError.FailedToStart:
-            reason = self._process.errorString()
-            self._fail(self._program.start_problem(reason))
-
-    def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
-        self._read_out()
-        self._read_err()
-        rest, last_words = self._out.close(), self._err.close()
-        if rest:
-            self._take([rest])
-        if last_words:
-            self._log(last_words.decode("utf-8", "replace"))
-        if self._end is not None and (code == 0 or isinstance(self._end, m.Error)):
-            self.ended.emit(self.job_id, self._end)
-        elif status == QProcess.ExitStatus.CrashExit:
-            self._fail(crash_sentence(code if 0 < code < 128 else 0))
-        else:
-            self._fail(tr("The job ended with exit code {code} and no result.", code=code))
-
-    def _fail(self, sentence: str) -> None:
-        last = self._tail.outcome(True, sentence).last_log
-        self.ended.emit(self.job_id, m.Error(code=ErrorCode.INTERNAL, message=sentence, hint=last))

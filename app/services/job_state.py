@@ -20,7 +20,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         id: unique over restarts of the app.
-        job: "download", "convert", "verify", "profile".
+        job: "download", "convert", "verify", "profile", "move", "search".
         spec: what the job works on.
         phase: "interrupted" = the app or the job ended half-way; can be resumed.
         progress: the newest frame.
@@ -30,6 +30,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         is_cancelling: the end was asked for and is awaited.
         error: why it failed.
         result: of JobDone.
+        begun_s, ended_s: seconds since the epoch, of the newest run; 0 = not yet, or not known.
     """
 
     id: str
@@ -44,6 +45,13 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_cancelling: bool = False
     error: Error | None = None
     result: dict[str, Any] = {}
+    begun_s: float = 0.0
+    ended_s: float = 0.0
+
+    def moved(self, old: Path, new: Path) -> "JobState":
+        """Return the job with every path below `old` below `new` instead."""
+        spec, result = _moved(self.spec, old, new), _moved(self.result, old, new)
+        return msgspec.structs.replace(self, spec=spec, result=result)
 
     @property
     def is_open(self) -> bool:
@@ -56,6 +64,15 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.progress is None or not self.progress.total_bytes:
             return None
         return min(1.0, self.progress.done_bytes / self.progress.total_bytes)
+
+
+def _moved(values: dict[str, Any], old: Path, new: Path) -> dict[str, Any]:
+    def place(value: object) -> object:
+        if not isinstance(value, str) or not Path(value).is_relative_to(old):
+            return value
+        return str(new / Path(value).relative_to(old))
+
+    return {key: place(value) for key, value in values.items()}
 
 
 class JobExtra(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -176,12 +177,17 @@ class ModelLibrary(QObject):
         self.changed.emit()
 
     def _without_done(self, found: Scan) -> Scan:
-        """Hide sources that are converted already."""
+        """Hide sources that are converted already; mark conversions of an older source."""
+        sources = {e.name: e for e in found.entries if e.kind == "builtin_source"}
         done = {e.name for e in found.entries if e.kind == "ftw" and e.is_builtin}
-        shown = tuple(
-            e for e in found.entries if not (e.kind == "builtin_source" and e.name in done)
-        )
-        return Scan(shown, found.notes, found.missing)
+        shown = []
+        for entry in found.entries:
+            source = sources.get(entry.name)
+            if entry is source and entry.name in done:
+                continue
+            is_old = entry.is_builtin and source is not None and entry.content != source.content
+            shown.append(replace(entry, renew_from=source.path) if source and is_old else entry)
+        return Scan(tuple(shown), found.notes, found.missing)
 
     def _drop(self, path: Path) -> None:
         kept = tuple(e for e in self._scan.entries if e.path != path)

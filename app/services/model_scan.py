@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.wording import tr
+from engine.protocol.identity import content_id
 
 INDEX_NAME = "model.ftw"
 FORMAT, MAJOR = "freetoken", 2
@@ -36,6 +37,9 @@ class ModelEntry:
         record_bytes: one expert.
         num_layers, num_moe_layers, num_experts, top_k, hidden_size, context_tokens: 0 = not said.
         is_builtin: came with the app, or was converted from what did.
+        repo, commit: what it is a copy of on the hub; "" = its index does not say.
+        content: which bytes it was made of, or consists of; "" = not known.
+        renew_from: the source that came with a newer version of the app, None = it is up to date.
     """
 
     path: Path
@@ -54,6 +58,10 @@ class ModelEntry:
     hidden_size: int = 0
     context_tokens: int = 0
     is_builtin: bool = False
+    repo: str = ""
+    commit: str = ""
+    content: str = ""
+    renew_from: Path | None = None
 
     @property
     def ram_bytes(self) -> int:
@@ -96,6 +104,9 @@ class _Bank(msgspec.Struct):
 
 class _Source(msgspec.Struct):
     name: str = ""
+    repo: str = ""
+    commit: str = ""
+    content: str = ""
 
 
 class _Index(msgspec.Struct):
@@ -201,6 +212,9 @@ def read_ftw(folder: Path, builtin: set[str] | None = None) -> ModelEntry:
         record_bytes=index.bank.layout.record_bytes,
         num_moe_layers=layers,
         is_builtin=index.source.name in (builtin or set()),
+        repo=index.source.repo,
+        commit=index.source.commit,
+        content=index.source.content,
         **_config_facts(index.config, index.bank.num_experts),
     )
 
@@ -210,6 +224,7 @@ def read_source(folder: Path) -> ModelEntry | None:
     try:
         config = msgspec.json.decode((folder / "config.json").read_bytes(), type=dict[str, Any])
         weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        content = content_id(folder)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     quant = config.get("quantization_config")
@@ -222,11 +237,12 @@ def read_source(folder: Path) -> ModelEntry | None:
         total_bytes=weights,
         pool_bytes=weights,
         is_builtin=True,
+        content=content,
         **_config_facts(config, 0),
     )
 
 
-def _config_facts(config: dict[str, Any], num_experts: int) -> dict[str, int]:
+def _config_facts(config: dict[str, Any], num_experts: int) -> dict[str, Any]:
     return {
         "num_layers": _number(config, "num_hidden_layers"),
         "num_experts": num_experts

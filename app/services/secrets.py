@@ -1,5 +1,6 @@
-"""The access token of the model hub: in the system's keyring where there is one, else in memory.
+"""An access token, of the model hub or of a remote engine.
 
+It lies in the system's keyring where there is one, else in memory.
 The keyring may ask the person, or hang: it is read and written on a thread, and only once a
 download is wanted. Never logged, never in a file of ours.
 """
@@ -45,6 +46,7 @@ class SecretStore(QObject):
 
     Args:
         find: finds the keyring; called on a thread.
+        entry: under which name it keeps the token.
 
     Signals:
         changed(): `token` or `is_kept` differ.
@@ -52,9 +54,11 @@ class SecretStore(QObject):
 
     changed = Signal()
 
-    def __init__(self, find: Callable[[], Keyring | None] = system_keyring) -> None:
+    def __init__(
+        self, find: Callable[[], Keyring | None] = system_keyring, entry: str = ENTRY
+    ) -> None:
         super().__init__()
-        self._find = find
+        self._find, self._entry = find, entry
         self._token = ""
         self._is_loaded = self._is_loading = False
         self._waiting: list[Callable[[], None]] = []
@@ -78,14 +82,14 @@ class SecretStore(QObject):
         self._waiting.append(then)
         if not self._is_loading:
             self._is_loading = True
-            self._on_thread(partial(_load, self._find))
+            self._on_thread(partial(_load, self._find, self._entry))
             QTimer.singleShot(LIMIT_MS, self, self._go_on)
 
     def remember(self, token: str) -> None:
         """Use a token from now on, and keep it in the keyring if there is one."""
         self._token, self.is_kept = token.strip(), False
         self._is_loaded = True
-        self._on_thread(partial(_save, self._find, self._token))
+        self._on_thread(partial(_save, self._find, self._entry, self._token))
         self.changed.emit()
 
     def _look(self) -> None:
@@ -113,21 +117,21 @@ class SecretStore(QObject):
         self._poll.start()
 
 
-def _load(find: Callable[[], Keyring | None]) -> tuple[str, bool]:
+def _load(find: Callable[[], Keyring | None], entry: str) -> tuple[str, bool]:
     """Return (token, is it kept). Runs on a thread."""
     token = None
     with contextlib.suppress(Exception):  # backends raise what they like, also while sought
         ring = find()
-        token = ring.get_password(SERVICE, ENTRY) if ring is not None else None
+        token = ring.get_password(SERVICE, entry) if ring is not None else None
     return token or "", bool(token)
 
 
-def _save(find: Callable[[], Keyring | None], token: str) -> tuple[str, bool]:
+def _save(find: Callable[[], Keyring | None], entry: str, token: str) -> tuple[str, bool]:
     """Keep the token; return (token, was it kept). Runs on a thread."""
     kept = False
     with contextlib.suppress(Exception):
         ring = find()
         if ring is not None and token:
-            ring.set_password(SERVICE, ENTRY, token)
+            ring.set_password(SERVICE, entry, token)
             kept = True
     return token, kept

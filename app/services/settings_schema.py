@@ -149,6 +149,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         ),
     ] = True
+    idle_unload_min: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_440,
+            extra=_show(
+                "engine",
+                tr("Unload when idle"),
+                tr("After minutes without a reply; 0 never. The next message loads it again"),
+                step=5,
+                unit="min",
+            ),
+        ),
+    ] = 0
     budget_mib: Annotated[
         int,
         Meta(
@@ -222,6 +236,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = ""
     sampling: Sampling | None = None  # None = what the model's own files say
+
+    remote_on: bool = False  # these three have rows of their own
+    remote_url: str = ""
+    remote_model: str = ""
 
     last_model: str = ""
     profiles: dict[str, ModelProfile] = {}

@@ -5,31 +5,37 @@ by signals that the main window connects.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.chat_export import Kind, as_json, as_markdown, file_name
-from app.services.chat_records import Chat, ChatId, MessageId, MessageState, StoreNotice
+from app.services.chat_records import (
+    Chat,
+    ChatId,
+    MessageId,
+    MessageState,
+    Reasoning,
+    StoreNotice,
+)
+from app.services.chat_rows import draft_parts, encode
 from app.services.chat_store import ChatStore
-from app.services.engine_client import EngineClient
-from app.services.files import replace_file
 from app.services.outcome import ProcessOutcome
+from app.services.presets import PresetStore
+from app.services.remote_switch import TalkClient
 from app.services.settings import SettingsStore
 from app.viewmodels.chat_context import ContextMeter
-from app.viewmodels.chat_conversation import NO_CHAT, Conversation
+from app.viewmodels.chat_conversation import NO_CHAT, NO_MESSAGE, Conversation
+from app.viewmodels.chat_files import ChatFiles
 from app.viewmodels.chat_list import ChatListModel
+from app.viewmodels.chat_presets import ChatPresets
 from app.viewmodels.chat_reply import ReplyRunner
-from app.viewmodels.chat_send import dropped_text
-from app.wording import tr
 from engine.protocol.errors import ErrorCode, InvalidRequest
-from engine.protocol.messages import Error, Sampling
+from engine.protocol.messages import Error, Part, Sampling
 
 DRAFT_MS = 500
-NEW_DRAFT = "new-draft"
+NEW_DRAFT, NEW_FILES = "new-draft", "new-files"  # notes for the chat that is not begun yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,9 @@ class ChatViewModel(QObject):
         chats: the list at the left.
         runner: replies that are being written, of all chats.
         context: how much of the context this conversation takes.
+        files: attachments, export and import.
+        presets: the preset of this chat.
+        notices: sentences about what could not be read at the start.
 
     Signals:
         engine_changed: model, engine state or crash is another now.
@@ -72,9 +81,10 @@ class ChatViewModel(QObject):
     def __init__(
         self,
         store: ChatStore,
-        client: EngineClient,
+        client: TalkClient,
         settings: SettingsStore | None = None,
         clock: Callable[[], float] = time.time,
+        presets: PresetStore | None = None,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
@@ -86,6 +96,11 @@ class ChatViewModel(QObject):
         self.talk = Conversation(store, client, self.runner, self._default_sampling, self)
         self.chats = ChatListModel(store, clock, self)
         self.context = ContextMeter(client, self.talk.sent_messages, self)
+        self.files = ChatFiles(store, self.talk, self.runner, clock, self)
+        presets = presets or PresetStore(parent=self)
+        presets.failed.connect(self.said)
+        self.notices = tuple(presets.notices)
+        self.presets = ChatPresets(self.talk, presets, self)
         self._draft_timer = QTimer(self)
         self._draft_timer.setSingleShot(True)
         self._draft_timer.setInterval(DRAFT_MS)
@@ -94,6 +109,10 @@ class ChatViewModel(QObject):
         self.talk.path_changed.connect(self.context.recount)
         self.talk.chats_changed.connect(self._on_chats_changed)
         self.talk.draft_replaced.connect(self._count_draft)
+        self.talk.files_changed.connect(self._on_files)
+        self.files.said.connect(self.said)
+        self.files.imported.connect(self._on_imported)
+        self.presets.applied.connect(self._on_preset)
         self.talk.grew.connect(self._on_grew)
         self.runner.ended.connect(self._on_ended)
         client.loaded.connect(self._on_engine)
@@ -155,14 +174,16 @@ class ChatViewModel(QObject):
         self.save_draft()
         self.talk.show(self._blank())
 
-    def open_chat(self, chat_id: ChatId) -> None:
-        """Show a chat; an unknown id is ignored."""
-        if chat_id == self.talk.chat.id:
-            return
-        self.save_draft()
-        chat = self._store.chat(chat_id)
-        if chat is not None:
+    def open_chat(self, chat_id: ChatId, message_id: MessageId = NO_MESSAGE) -> None:
+        """Show a chat, on the branch that holds a message; an unknown id is ignored."""
+        if chat_id != self.talk.chat.id:
+            self.save_draft()
+            chat = self._store.chat(chat_id)
+            if chat is None:
+                return
             self.talk.show(chat)
+        if message_id != NO_MESSAGE:
+            self.talk.go_to(message_id)
 
     def delete_chat(self, chat_id: ChatId) -> None:
         """Take a chat off the list, stop its reply; `chats.undo_delete` brings it back."""
@@ -182,28 +203,6 @@ class ChatViewModel(QObject):
         self.chats.set_pinned(chat_id, pinned)
         self.talk.sync(chat_id)
 
-    def export_name(self, chat_id: ChatId, kind: Kind) -> str:
-        """Return a file name for a chat."""
-        return file_name(self._store.chat(chat_id) or self._blank(), kind)
-
-    def export_chat(self, chat_id: ChatId, path: Path, kind: Kind) -> None:
-        """Write a chat into a file; how that went is said."""
-        chat = self._store.chat(chat_id)
-        if chat is None:
-            return
-        self.runner.save()  # what has arrived of a running reply belongs to it
-        shown = self._store.path_of(chat_id)
-        text = as_markdown(chat, shown)
-        if kind == "json":
-            text = as_json(chat, shown, self._store.all_messages(chat_id))
-        try:
-            replace_file(path, text.encode())
-        except OSError as problem:
-            reason = problem.strerror or str(problem)
-            self.said.emit(tr("{name} was not written: {reason}.", name=path.name, reason=reason))
-        else:
-            self.said.emit(tr("Saved as {path}", path=path))
-
     # --- draft ----------------------------------------------------------------------------------
 
     def set_draft(self, text: str) -> None:
@@ -219,8 +218,9 @@ class ChatViewModel(QObject):
         chat = self.talk.chat
         if chat.id != NO_CHAT:
             self.talk.change(draft=chat.draft)
-        elif chat.draft != self._store.note(NEW_DRAFT):
+        elif (chat.draft, chat.files) != self._new_draft():
             self._store.save_note(NEW_DRAFT, chat.draft)
+            self._store.save_note(NEW_FILES, encode(chat.files))
 
     def send(self, text: str) -> bool:
         """Send a message, or let it wait. Returns False if there is nothing to send."""
@@ -230,19 +230,10 @@ class ChatViewModel(QObject):
             return False
         if was_new:
             self._store.save_note(NEW_DRAFT, "")
+            self._store.save_note(NEW_FILES, "")
             self.options_changed.emit()
         self._count_draft()
         return True
-
-    def attach(self, paths: Sequence[Path]) -> None:
-        """Put dropped text files into the draft; what cannot be taken is named (case G-04)."""
-        text, refused = dropped_text(paths)
-        if text:
-            draft = self.talk.chat.draft.rstrip()
-            self.set_draft(f"{draft}\n\n{text}" if draft else text)
-            self.talk.draft_replaced.emit()
-        for sentence in refused:
-            self.said.emit(sentence)
 
     # --- options of this chat -------------------------------------------------------------------
 
@@ -271,10 +262,18 @@ class ChatViewModel(QObject):
         if text != self.talk.chat.system_prompt:
             self.talk.change(system_prompt=text)
             self.context.recount()
+            self.options_changed.emit()
+
+    def set_reasoning(self, reasoning: Reasoning) -> None:
+        """Let the model think so much from the next reply on."""
+        self.talk.change(reasoning=reasoning)
+        self.talk.state_changed.emit()
+        self.options_changed.emit()
 
     def close(self) -> None:
         """Store what is not stored yet; called before the app quits."""
         self.context.close()
+        self.files.close()
         self.save_draft()
         self.runner.save()
         self.chats.finish_delete()
@@ -297,10 +296,28 @@ class ChatViewModel(QObject):
 
     def _blank(self) -> Chat:
         prompt = self._settings.value.system_prompt if self._settings is not None else ""
-        return Chat(NO_CHAT, system_prompt=prompt, draft=self._store.note(NEW_DRAFT))
+        draft, files = self._new_draft()
+        return Chat(NO_CHAT, system_prompt=prompt, draft=draft, files=files)
+
+    def _new_draft(self) -> tuple[str, tuple[Part, ...]]:
+        files = self._store.note(NEW_FILES)
+        return self._store.note(NEW_DRAFT), draft_parts(files) if files else ()
 
     def _count_draft(self) -> None:
-        self.context.set_draft(self.talk.chat.draft)
+        self.context.set_draft(self.talk.draft)
+
+    def _on_files(self) -> None:
+        self._draft_timer.start()
+        self._count_draft()
+
+    def _on_imported(self, chat_id: int) -> None:
+        self.chats.refresh()
+        self.open_chat(ChatId(chat_id))
+
+    def _on_preset(self) -> None:
+        self.context.recount()
+        self.talk.state_changed.emit()
+        self.options_changed.emit()
 
     def _on_opened(self) -> None:
         self._count_draft()

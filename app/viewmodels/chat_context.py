@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.engine_client import EngineClient
+from app.services.chat_records import Draft
+from app.services.remote_switch import TalkClient
+from app.viewmodels.chat_send import with_files_quoted
 from engine.protocol.messages import (
     ChatMessage,
     Error,
-    Part,
     Stats,
     Status,
     TokenCount,
@@ -35,13 +36,13 @@ class ContextMeter(QObject):
 
     def __init__(
         self,
-        client: EngineClient,
+        client: TalkClient,
         messages: Callable[[], tuple[ChatMessage, ...]],
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._client, self._messages = client, messages
-        self._draft = ""
+        self._draft = Draft()
         self._history_due = False
         self._history_id = ""
         self._draft_id = ""
@@ -71,7 +72,7 @@ class ContextMeter(QObject):
     @property
     def draft_tokens(self) -> int:
         """What the draft would add."""
-        return max(0, self._whole_tokens - self._history_tokens) if self._draft.strip() else 0
+        return max(0, self._whole_tokens - self._history_tokens) if self._draft else 0
 
     @property
     def capacity_tokens(self) -> int:
@@ -82,12 +83,13 @@ class ContextMeter(QObject):
         found = [value for value in (model.context_tokens, self._capacity) if value > 0]
         return min(found, default=0)
 
-    def set_draft(self, draft: str) -> None:
-        """Count the draft soon."""
-        self._draft = draft
-        self._timer.start()
-        if not draft.strip():
-            self.changed.emit()
+    def set_draft(self, draft: Draft) -> None:
+        """Count the draft soon, its files as they will be sent."""
+        if draft != self._draft:
+            self._draft = draft
+            self._timer.start()
+            if not draft:
+                self.changed.emit()
 
     def set_live(self, tokens: int) -> None:
         """Add what a running reply has written; the count leaves that reply out."""
@@ -127,8 +129,9 @@ class ContextMeter(QObject):
             self._history_due = False
             self._history_tokens = 0 if not messages else self._history_tokens
             self._history_id = self._client.count_tokens(messages) if messages else ""
-        if self._draft.strip():
-            draft = ChatMessage(role="user", parts=(Part(text=self._draft),))
+        if self._draft:
+            parts = with_files_quoted(self._draft.parts())
+            draft = ChatMessage(role="user", parts=parts)
             self._draft_id = self._client.count_tokens((*messages, draft))
 
     def _on_count(self, event: TokenCount) -> None:

@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, Signal
 from app.services.chat_records import (
     Chat,
     ChatId,
+    Draft,
     Message,
     MessageId,
     MessageState,
@@ -21,10 +22,10 @@ from app.services.chat_records import (
     title_from,
 )
 from app.services.chat_store import ChatStore
-from app.services.engine_client import EngineClient
+from app.services.remote_switch import TalkClient
 from app.viewmodels.chat_reply import ReplyRunner
-from app.viewmodels.chat_send import chat_messages
-from engine.protocol.messages import ChatMessage, EngineState, Sampling
+from app.viewmodels.chat_send import chat_messages, template_args
+from engine.protocol.messages import ChatMessage, EngineState, Part, Sampling
 
 NO_CHAT = ChatId(0)
 NO_MESSAGE = MessageId(0)
@@ -42,6 +43,7 @@ class Conversation(QObject):
         state_changed: replying, waiting or queue; for composer and cards.
         deleted: (message id) can be brought back with `undo_delete`.
         draft_replaced: the draft is another text than the person typed.
+        files_changed: other files are attached to the draft.
         chats_changed: a chat began, was renamed or moved up; for the list.
     """
 
@@ -52,12 +54,13 @@ class Conversation(QObject):
     state_changed = Signal()
     deleted = Signal(int)
     draft_replaced = Signal()
+    files_changed = Signal()
     chats_changed = Signal()
 
     def __init__(
         self,
         store: ChatStore,
-        client: EngineClient,
+        client: TalkClient,
         runner: ReplyRunner,
         default_sampling: Callable[[], Sampling],
         parent: QObject | None = None,
@@ -68,7 +71,6 @@ class Conversation(QObject):
         self._chat = Chat(NO_CHAT)
         self._path: list[Message] = []
         self._waiting: dict[ChatId, tuple[MessageId, bool]] = {}  # for a model; bool = continue
-        self._queued: dict[ChatId, str] = {}  # for the reply before it
         runner.grew.connect(self.grew)
         runner.ended.connect(self._on_ended)
 
@@ -95,9 +97,14 @@ class Conversation(QObject):
         return self._chat.id in self._waiting
 
     @property
-    def queued(self) -> str:
-        """The message that is sent when this reply is done, or ""."""
-        return self._queued.get(self._chat.id, "")
+    def queued(self) -> Draft:
+        """The message that is sent when this reply is done; empty = none."""
+        return Draft.of(self._chat.queued)
+
+    @property
+    def draft(self) -> Draft:
+        """What is typed and attached."""
+        return Draft(self._chat.draft, self._chat.files)
 
     @property
     def is_model_ready(self) -> bool:
@@ -143,11 +150,10 @@ class Conversation(QObject):
     def sync(self, chat_id: ChatId) -> None:
         """Read the record of this chat anew after the list changed it."""
         if chat_id == self._chat.id and (chat := self._store.chat(chat_id)) is not None:
-            self._chat = replace(chat, draft=self._chat.draft)
+            self._chat = replace(chat, draft=self._chat.draft, files=self._chat.files)
 
     def forget(self, chat_id: ChatId) -> None:
         """End everything that runs or waits for a chat that is being deleted."""
-        self._queued.pop(chat_id, None)
         self._drop_waiting(chat_id)
         for message in self._store.path_of(chat_id)[-1:]:
             self._runner.stop(message.id)
@@ -155,23 +161,34 @@ class Conversation(QObject):
     # --- writing --------------------------------------------------------------------------------
 
     def send(self, text: str) -> bool:
-        """Send a message, or let it wait. Returns False if there is nothing to send."""
-        if not text.strip():
+        """Send a text with the attached files, or let it wait. Returns False if it is empty."""
+        draft = replace(self.draft, text=text)
+        if not draft:
             return False
-        if self.is_replying or self.is_waiting:
-            self._queued[self._chat.id] = f"{self.queued}\n\n{text}" if self.queued else text
-            self.change(draft=self.queued)  # after a crash it is in the composer again
-            self.state_changed.emit()
-            return True
-        self._ask(self._begun(text), text, self._path[-1].id if self._path else None)
+        if self._is_busy:
+            self.change(draft="", files=(), queued=(self.queued + draft).parts())
+        else:
+            chat = replace(self._begun(draft.words), draft="", files=())
+            self._ask(chat, draft.parts(), self._path[-1].id if self._path else None)
+        self.files_changed.emit()
+        self.state_changed.emit()
         return True
+
+    def attach(self, chat_id: ChatId, files: tuple[Part, ...]) -> None:
+        """Give a chat's draft these files instead of those it has."""
+        if chat_id == self._chat.id:
+            self.change(files=files)
+            self.files_changed.emit()
+        elif (chat := self._store.chat(chat_id)) is not None:
+            self._store.save_chat(replace(chat, files=files))
 
     def unqueue(self) -> None:
         """Put the queued message back into the composer."""
-        text = self._queued.pop(self._chat.id, "")
-        if text:
-            self.change(draft=text)
+        if self.queued:
+            draft = self.queued + self.draft
+            self.change(draft=draft.text, files=draft.files, queued=())
             self.draft_replaced.emit()
+            self.files_changed.emit()
             self.state_changed.emit()
 
     def stop(self) -> None:
@@ -215,7 +232,7 @@ class Conversation(QObject):
         if message is None or not text.strip() or text == message.text or self._is_busy:
             return
         if message.role == "user":
-            self._ask(self._chat, text, message.parent)
+            self._ask(self._chat, message.files + text_parts(text), message.parent)
             return
         parts = text_parts(text, message.reasoning)
         self._store.add_message(replace(message, parts=parts, state=MessageState.DONE))
@@ -244,6 +261,13 @@ class Conversation(QObject):
         place = versions.index(message_id) + step if message_id in versions else -1
         if 0 <= place < len(versions):
             self._store.show(versions[place])
+            self._reload()
+
+    def go_to(self, message_id: MessageId) -> None:
+        """Show the branch of a message of this chat, if it is on another one."""
+        message = self._store.message(message_id)
+        if self._on_path(message_id) is None and message and message.chat_id == self._chat.id:
+            self._store.show(message_id)
             self._reload()
 
     def send_waiting(self) -> None:
@@ -279,23 +303,20 @@ class Conversation(QObject):
     def _begun(self, text: str) -> Chat:
         """Return the chat on screen, made and titled if this is its first message."""
         if self._chat.id == NO_CHAT:
-            made = self._store.create_chat(
-                title_from(text), self._chat.system_prompt, self._chat.sampling
-            )
-            self._chat = made
+            made = self._store.create_chat(title_from(text))
+            now = made.created
+            self._chat = replace(self._chat, id=made.id, title=made.title, created=now, updated=now)
         elif not self._chat.title:
             self.change(title=title_from(text))
         return self._chat
 
-    def _ask(self, chat: Chat, text: str, parent: MessageId | None) -> None:
-        """Store a message of the person and have it answered."""
-        question = Message(NO_MESSAGE, chat.id, parent, "user", text_parts(text))
-        question = self._store.add_message(question)
-        cleared = replace(chat, draft="")
-        self._store.save_chat(cleared)
+    def _ask(self, chat: Chat, parts: tuple[Part, ...], parent: MessageId | None) -> None:
+        """Store the chat and a message of the person, and have it answered."""
+        question = self._store.add_message(Message(NO_MESSAGE, chat.id, parent, "user", parts))
+        self._store.save_chat(chat)
         if chat.id == self._chat.id:
-            self._chat = cleared
-        self._reply(cleared, question.id)
+            self._chat = chat
+        self._reply(chat, question.id)
         self.chats_changed.emit()
 
     def _reply(self, chat: Chat, parent: MessageId | None) -> None:
@@ -320,7 +341,8 @@ class Conversation(QObject):
             shown = path[: place + continue_last]
             sampling = chat.sampling or self._default_sampling()
             messages = chat_messages(chat.system_prompt, shown, continue_last)
-            self._runner.start(message, messages, sampling, continue_last)
+            args = template_args(chat.reasoning)
+            self._runner.start(message, messages, sampling, continue_last, args)
         if chat.id == self._chat.id:
             self._path = [message if m.id == message.id else m for m in self._path]
             self.message_changed.emit(message.id)
@@ -363,13 +385,14 @@ class Conversation(QObject):
     def _send_queued(self, ended: Message) -> None:
         """Send what waited for this reply; after a failure it goes back into the composer."""
         chat = self._chat_of(ended.chat_id)
-        if chat is None or chat.id not in self._queued:
+        if chat is None or not chat.queued:
             return
-        if ended.state is not MessageState.DONE:
-            if chat.id == self._chat.id:
-                self.unqueue()
-            else:
-                self._queued.pop(chat.id)  # its text is the draft of that chat
-            return
-        path = self._path_of(chat)
-        self._ask(chat, self._queued.pop(chat.id), path[-1].id if path else None)
+        queued, chat = chat.queued, replace(chat, queued=())
+        if ended.state is MessageState.DONE:
+            path = self._path_of(chat)
+            self._ask(chat, queued, path[-1].id if path else None)
+        elif chat.id == self._chat.id:
+            self.unqueue()
+        else:
+            draft = Draft.of(queued) + Draft(chat.draft, chat.files)
+            self._store.save_chat(replace(chat, draft=draft.text, files=draft.files))

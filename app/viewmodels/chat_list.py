@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.chat_records import Chat, ChatId, ChatRow, Section
+from app.services.chat_records import Chat, ChatId, ChatRow, MessageId, SearchHit, Section
 from app.services.chat_store import ChatStore
 from app.services.chat_words import GROUPS, group_of
 
@@ -122,8 +122,17 @@ class ChatListModel(QObject):
             rows.setdefault(group_of(chat, now), []).append(ChatRow(chat))
         return tuple(Section(title, tuple(rows[name])) for name, title in GROUPS if name in rows)
 
-    def _found(self) -> tuple[Section, ...]:
+    def find(self, query: str) -> list[SearchHit]:
+        """Return the chats whose title or text holds all words, without one being deleted."""
         doomed = self._doomed.id if self._doomed else None
-        hits = self._store.search(self._query)
-        rows = tuple(ChatRow(hit.chat, hit.excerpt) for hit in hits if hit.chat.id != doomed)
+        return [hit for hit in self._store.search(query) if hit.chat.id != doomed]
+
+    def place_of(self, chat_id: ChatId) -> MessageId | None:
+        """Return the message in which the search found something in a chat, or None."""
+        rows = (row for section in self._sections for row in section.rows)
+        return next((row.message for row in rows if row.chat.id == chat_id), None)
+
+    def _found(self) -> tuple[Section, ...]:
+        hits = self.find(self._query)
+        rows = tuple(ChatRow(hit.chat, hit.excerpt, hit.message) for hit in hits)
         return (Section("", rows),) if rows else ()

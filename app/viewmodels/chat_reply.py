@@ -1,6 +1,6 @@
 """Replies that are being written: deltas gathered at 20 Hz, saved each second, ended once.
 
-Sits between `EngineClient` and the store; knows message ids, not chats on screen. QtCore only.
+Sits between `TalkClient` and the store; knows message ids, not chats on screen. QtCore only.
 """
 
 import time
@@ -18,7 +18,7 @@ from app.services.chat_records import (
 )
 from app.services.chat_store import ChatStore
 from app.services.chat_words import rates_along
-from app.services.engine_client import EngineClient
+from app.services.remote_switch import TalkClient
 from engine.protocol.errors import ErrorCode
 from engine.protocol.messages import (
     ChatMessage,
@@ -136,7 +136,7 @@ class ReplyRunner(QObject):
     def __init__(
         self,
         store: ChatStore,
-        client: EngineClient,
+        client: TalkClient,
         monotonic: Callable[[], float] = time.monotonic,
         parent: QObject | None = None,
     ) -> None:
@@ -158,9 +158,12 @@ class ReplyRunner(QObject):
         messages: tuple[ChatMessage, ...],
         sampling: Sampling,
         continue_last: bool = False,
+        template_args: dict[str, object] | None = None,
     ) -> None:
-        """Ask for a reply that goes into `message`."""
-        request = self._client.generate(messages, sampling, continue_last=continue_last)
+        """Ask for a reply that goes into `message`; the arguments are for the chat template."""
+        request = self._client.generate(
+            messages, sampling, continue_last=continue_last, template_args=template_args
+        )
         self._replies[request] = LiveReply(message, self._monotonic())
 
     def reply_of(self, message_id: MessageId) -> LiveReply | None:

@@ -1,6 +1,7 @@
-"""The Discover tab's state: the catalogue with search, order and fit, and the speed to expect.
+"""The Discover tab's state: the catalogue and what the hub answered, with fit and speed.
 
-What is being fetched is `app.viewmodels.flows`'. QtCore only.
+What is being fetched is `app.viewmodels.flows`', the question `app.viewmodels.discover_hub`'s.
+QtCore only.
 """
 
 import re
@@ -25,13 +26,14 @@ from app.predict.unseen import (
 from app.services.catalog import CatalogEntry
 from app.services.gpu_meter import GpuMeter, MeterReading
 from app.services.model_library import ModelLibrary
+from app.viewmodels.discover_hub import HubSearch
 from app.viewmodels.flows import FlowsViewModel
 from app.viewmodels.profile_shelf import ProfileShelf
 
 _GRAIN = 256 << 20  # free memory is judged in steps, so that a chip does not flicker
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 
-RowState = Literal["get", "busy", "installed"]
+RowState = Literal["get", "busy", "installed", "older"]
 
 
 class Order(StrEnum):
@@ -49,7 +51,11 @@ _RANK = {Fit.FITS: 0, Fit.TIGHT: 1, Fit.UNKNOWN: 2, Fit.TOO_BIG: 3}
 
 @dataclass(frozen=True, slots=True)
 class DiscoverRow:
-    """One model that can be fetched; `advice` and `guess` are for this machine."""
+    """One model that can be fetched; `advice` and `guess` are for this machine.
+
+    "installed" means the same repository and, where the hub was asked, the same commit; "older"
+    another commit of it.
+    """
 
     entry: CatalogEntry
     advice: DownloadAdvice
@@ -77,9 +83,10 @@ class DiscoverViewModel(QObject):
         flows: what is being fetched.
         profiles: folder of this machine's measurements, None = none.
         meter: memory of this machine.
+        hub: the search there; without it only the catalogue is offered.
 
     Signals:
-        changed(): `rows`, `machine` differ.
+        changed(): `rows`, `found`, `machine` differ.
     """
 
     changed = Signal()
@@ -91,19 +98,23 @@ class DiscoverViewModel(QObject):
         flows: FlowsViewModel,
         profiles: Path | None = None,
         meter: GpuMeter | None = None,
+        hub: HubSearch | None = None,
     ) -> None:
         super().__init__()
-        self._catalog = tuple(catalog)
+        self._catalog, self.hub = tuple(catalog), hub
         self._library, self.flows = library, flows
         self._shelf = ProfileShelf(profiles) if profiles is not None else None
         self._ram, self._vram, self._free = (0, 0), 0, -1
         self.query, self.order, self.only_fitting = "", Order.FIT, False
         self.rows: tuple[DiscoverRow, ...] = ()
+        self.found: tuple[DiscoverRow, ...] = ()  # on the hub, and not in the catalogue
         self._told: MachineFacts | None = None
         library.changed.connect(self._renew)
         flows.changed.connect(self._renew)
         flows.downloads.room.connect(self._on_room)
         flows.ended.connect(self.look)
+        if hub is not None:
+            hub.changed.connect(self._renew)
         if meter is not None:
             meter.reading.connect(self._on_reading)
         self._renew()
@@ -145,11 +156,17 @@ class DiscoverViewModel(QObject):
         self.only_fitting = only
         self._renew()
 
+    def ask_hub(self) -> None:
+        """Ask the hub for what stands in the search field."""
+        if self.hub is not None:
+            self.hub.ask(self.query)
+
     def get(self, repo: str) -> None:
-        """Fetch a model, convert it, make it ready."""
-        row = next((r for r in self.rows if r.entry.repo == repo), None)
-        if row is not None and row.state == "get":
-            self.flows.get(row.entry.repo, row.entry.title)
+        """Fetch a model, convert it, make it ready; a newer commit is kept beside the older one."""
+        row = next((r for r in (*self.rows, *self.found) if r.entry.repo == repo), None)
+        if row is not None and row.state in ("get", "older"):
+            revision = row.entry.commit if row.state == "older" else ""
+            self.flows.get(row.entry.repo, row.entry.title, revision)
 
     # --- parts ------------------------------------------------------------------------------
 
@@ -167,19 +184,30 @@ class DiscoverViewModel(QObject):
             self._renew()
 
     def _renew(self, *_: object) -> None:
-        rows = [self._row(entry) for entry in self._found()]
-        if self.only_fitting:
-            rows = [row for row in rows if row.advice.fit in (Fit.FITS, Fit.TIGHT)]
-        shown = (tuple(sorted(rows, key=self._key)), self.machine)
-        if shown != (self.rows, self._told):
-            self.rows, self._told = shown
+        more = self.hub.entries if self.hub is not None else ()
+        listed = self._listed({entry.repo for entry in more})
+        names = {entry.repo for entry in listed}
+        shown = (
+            self._rows(listed),
+            self._rows([entry for entry in more if entry.repo not in names]),
+            self.machine,
+        )
+        if shown != (self.rows, self.found, self._told):
+            self.rows, self.found, self._told = shown
             self.changed.emit()
 
-    def _found(self) -> list[CatalogEntry]:
+    def _rows(self, entries: Sequence[CatalogEntry]) -> tuple[DiscoverRow, ...]:
+        rows = [self._row(entry) for entry in entries]
+        if self.only_fitting:
+            rows = [row for row in rows if row.advice.fit in (Fit.FITS, Fit.TIGHT)]
+        return tuple(sorted(rows, key=self._key))
+
+    def _listed(self, on_hub: set[str]) -> list[CatalogEntry]:
         words = self.query.casefold().split()
         found = [e for e in self._catalog if all(word in _text(e) for word in words)]
         name = self.query.removeprefix("https://huggingface.co/").rstrip("/")
-        if _NAME.fullmatch(name) and all(e.repo != name for e in self._catalog):
+        on_hub |= {entry.repo for entry in self._catalog}
+        if _NAME.fullmatch(name) and name not in on_hub:
             found.append(CatalogEntry(repo=name, title=name.partition("/")[2]))
         return found
 
@@ -187,9 +215,10 @@ class DiscoverViewModel(QObject):
         flow = self.flows.flow_of(entry.repo)
         if flow is not None and flow.state != "ready":
             return "busy"
-        name = entry.repo.rpartition("/")[2]
-        is_here = any(e.kind == "ftw" and e.name == name for e in self._library.entries())
-        return "installed" if is_here else "get"
+        commits = {e.commit for e in self._library.entries() if e.repo == entry.repo}
+        if not commits:
+            return "get"
+        return "installed" if not entry.commit or entry.commit in commits else "older"
 
     def _row(self, entry: CatalogEntry) -> DiscoverRow:
         state = self._state(entry)
@@ -209,7 +238,7 @@ class DiscoverViewModel(QObject):
         return ThisMachine(*self._ram, self._vram, self._free, profile)
 
     def _key(self, row: DiscoverRow) -> tuple[float, float, str]:
-        size, name = float(row.entry.approx_bytes), row.entry.title.casefold()
+        size, name = float(size_of(row.entry)), row.entry.title.casefold()
         speed = row.guess.high if row.guess is not None else 0.0
         if self.order is Order.SPEED:
             return (-speed, size, name)
@@ -234,6 +263,11 @@ def facts_of(entry: CatalogEntry) -> ConfigFacts:
         head_dim=entry.head_dim,
         vocab=entry.vocab,
     )
+
+
+def size_of(entry: CatalogEntry) -> int:
+    """Return the bytes of the weights on the hub, approximately; 0 = not known."""
+    return entry.approx_bytes or (facts_of(entry).total_bytes if entry.is_known else 0)
 
 
 def _text(entry: CatalogEntry) -> str:

@@ -30,7 +30,7 @@ _STAGE_OF = {
 }
 
 FlowState = Literal["wait", "run", "paused", "fail", "ready"]
-Mend = Literal["", "token", "page", "settings"]
+Mend = Literal["", "token", "page", "settings", "fetch"]
 _MENDS: dict[ErrorCode, Mend] = {
     ErrorCode.TOKEN: "token",
     ErrorCode.GATED: "page",
@@ -100,7 +100,8 @@ class FlowsViewModel(QObject):
         self.problem = ""
         self.leftovers: tuple[Kept, ...] = ()  # downloads on disk that no flow has
         self._kept: tuple[Kept, ...] = ()
-        jobs.set_extra("download", self._surroundings)
+        for job in ("download", "search"):
+            jobs.set_extra(job, self._surroundings)
         jobs.changed.connect(self._renew)
         jobs.done.connect(self._on_done)
         jobs.failed.connect(self._on_failed)
@@ -121,8 +122,8 @@ class FlowsViewModel(QObject):
 
     # --- intents ----------------------------------------------------------------------------
 
-    def get(self, repo: str, title: str) -> None:
-        """Begin, unless it has begun."""
+    def get(self, repo: str, title: str, revision: str = "") -> None:
+        """Begin, unless it has begun; `revision` "" = what the main branch holds."""
         self._say("")
         before = self.flow_of(repo)
         if before is not None and before.state == "ready":
@@ -141,6 +142,8 @@ class FlowsViewModel(QObject):
             "room_at": str(models),
             "id": repo,
         }
+        if revision:
+            spec["revision"] = revision
         self.secrets.when_loaded(_Start(self._jobs, spec, title))
 
     def pause(self, job_id: str) -> None:
@@ -161,6 +164,22 @@ class FlowsViewModel(QObject):
         if token.strip():
             self.secrets.remember(token)
             self.resume(job_id)
+
+    def fetch_again(self, job_id: str) -> None:
+        """Hold a download that could not be converted against the hub; fetch what is damaged."""
+        job = self._jobs.job(job_id)
+        if job is None or job.job != "convert" or job.phase != "failed" or not _repo(job):
+            return
+        source = Path(str(job.spec["source"]))
+        spec: dict[str, object] = {
+            "repo": _repo(job),
+            "target": str(source),
+            "room_at": str(self._library.target_folder),
+            "id": _repo(job),
+            "recheck": True,
+        }
+        self._jobs.dismiss(job_id)
+        self.secrets.when_loaded(_Start(self._jobs, spec, job.title))
 
     def give_up(self, job_id: str) -> None:
         """End it and remove what was fetched."""
@@ -198,14 +217,16 @@ class FlowsViewModel(QObject):
     # --- events -----------------------------------------------------------------------------
 
     def _surroundings(self) -> JobExtra:
-        """What a download is told when it starts, also after a change of the settings."""
+        """What a job of the network is told when it starts, also after a change of the settings."""
         settings = self._settings.value
         given = {TOKEN_VARIABLE: self.secrets.token, PROXY_VARIABLE: settings.hub_proxy}
         variables = {name: value for name, value in given.items() if value}
         return JobExtra({"endpoint": settings.hub_endpoint}, variables)
 
     def _go_on(self) -> None:
-        """The app may have ended between a download and its conversion."""
+        """The app may have ended between a download and its conversion, or in a deletion."""
+        for folder in self._library.folders:
+            self.downloads.sweep(folder)
         for job in self._jobs.jobs():
             if job.job == "download" and job.phase == "done":
                 self._convert(job)
@@ -321,9 +342,15 @@ def _flow(job: JobState) -> Flow:
         job=job,
         stage=_READY if state == "ready" else stages.get(now, stages["check"]),
         state=state,
-        mend=_MENDS.get(error.code, "") if error is not None else "",
+        mend=_mend(job, error) if error is not None else "",
         source_bytes=_count(job.spec) if state == "ready" else 0,
     )
+
+
+def _mend(job: JobState, error: m.Error) -> Mend:
+    if job.job == "convert":
+        return "fetch" if error.code is ErrorCode.CORRUPT_CHECKPOINT else ""
+    return _MENDS.get(error.code, "")
 
 
 def _count(spec: dict[str, Any]) -> int:

@@ -15,15 +15,15 @@ from app.services.gpu_meter import GpuMeter, MeterReading
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
 from app.services.model_library import ModelEntry, ModelLibrary, SkipNote
+from app.services.model_scan import INDEX_NAME, read_ftw
 from app.viewmodels.flows import is_flow
+from app.viewmodels.jobs import JobRow, Speeds, stage_of
 from app.viewmodels.session import SessionViewModel
 from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
-STAGES = ("check", "convert", "verify", "ready")
 SHOWN_JOBS = ("convert", "verify")
-_SPEEDS = 40
 _GRAIN = 256 << 20  # free memory is judged in steps, so that a chip does not flicker
 
 RowState = Literal["loaded", "loading", "ready", "source"]
@@ -36,15 +36,6 @@ class ModelRow:
     entry: ModelEntry
     state: RowState
     fit: FitAdvice
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """One conversion: the job, its stage (index of STAGES), and speeds in bytes/s, oldest first."""
-
-    job: JobState
-    stage: int
-    speeds: tuple[float, ...] = ()
 
 
 class ModelsViewModel(QObject):
@@ -75,7 +66,7 @@ class ModelsViewModel(QObject):
         self._ram = (0, 0)  # total, free
         self._loading: Path | None = None  # asked for here
         self._coming = ""  # name of what the session loads
-        self._speeds: dict[str, list[float]] = {}
+        self._speeds = Speeds(jobs)
         self.rows: tuple[ModelRow, ...] = ()
         self.jobs: tuple[JobRow, ...] = ()
         self.problem = ""
@@ -84,7 +75,6 @@ class ModelsViewModel(QObject):
             signal.connect(self._on_engine)
         session.changed.connect(self._on_session)
         jobs.changed.connect(self._renew_jobs)
-        jobs.progress.connect(self._on_progress)
         jobs.done.connect(self._on_done)
         jobs.failed.connect(self._on_failed)
         if meter is not None:
@@ -137,14 +127,28 @@ class ModelsViewModel(QObject):
         self._session.unload()
 
     def import_folders(self, paths: tuple[Path, ...]) -> None:
-        """Convert folders that were chosen or dropped; what is none is named (case G-04)."""
+        """Take in what was chosen or dropped: a checkpoint is converted, a converted model copied.
+
+        What is neither is named (case G-04). Originals stay.
+        """
         self._say("")
-        for path in paths:
+        for given in paths:
+            path = given.parent if given.name == INDEX_NAME and given.is_file() else given
             reason = self._refuse(path)
             if reason:
                 self._say(reason)
+            elif (path / INDEX_NAME).is_file():
+                self._copy(path)
             else:
                 self._convert(path)
+
+    def verify(self, path: Path) -> None:
+        """Read a converted model and hold every byte against its checksum, as a job."""
+        row = next((r for r in self.rows if r.entry.path == path), None)
+        checked = any(j.is_open and j.spec.get("model") == str(path) for j in self._jobs.jobs())
+        if row is not None and row.entry.kind == "ftw" and not checked:
+            name = row.entry.name
+            self._jobs.start("verify", {"model": str(path), "id": name}, name)
 
     def delete(self, path: Path) -> None:
         """Delete a converted model for good; a loaded one is kept."""
@@ -189,20 +193,11 @@ class ModelsViewModel(QObject):
             self._coming = coming
             self._renew_rows()
 
-    def _on_progress(self, job_id: str, _event: m.Progress) -> None:
-        job = self._jobs.job(job_id)
-        if job is not None and job.speed_bytes_s is not None:
-            speeds = self._speeds.setdefault(job_id, [])
-            speeds.append(job.speed_bytes_s)
-            del speeds[:-_SPEEDS]
-
-    def _on_done(self, job_id: str, event: m.JobDone) -> None:
-        self._speeds.pop(job_id, None)
-        if event.job == "convert":
+    def _on_done(self, _job_id: str, event: m.JobDone) -> None:
+        if event.job in ("convert", "move"):
             self._library.refresh()
 
     def _on_failed(self, job_id: str, event: m.Error) -> None:
-        self._speeds.pop(job_id, None)
         job = self._jobs.job(job_id)
         if event.code is ErrorCode.CANCELLED and job is not None and _is_shown(job):
             self._jobs.dismiss(job_id)
@@ -221,12 +216,8 @@ class ModelsViewModel(QObject):
             return tr("{path} is not there.", path=path)
         if not path.is_dir():
             return tr("{name} is a file. Drop the folder that holds the model.", name=path.name)
-        if (path / "model.ftw").is_file():
-            return tr(
-                "{name} is converted already. Move it into {folder} and refresh.",
-                name=path.name,
-                folder=self.folder,
-            )
+        if (path / INDEX_NAME).is_file():
+            return self._refuse_copy(path)
         if not (path / "config.json").is_file():
             return tr(
                 "{name} has no config.json: it is not the folder of a published model.",
@@ -236,6 +227,43 @@ class ModelsViewModel(QObject):
             if job.job == "convert" and job.is_open and job.spec.get("source") == str(path):
                 return tr("{name} is being converted already.", name=path.name)
         return ""
+
+    def _refuse_copy(self, path: Path) -> str:
+        """Say why a converted model cannot be copied in."""
+        if path.parent in self._library.folders:
+            self._library.refresh()
+            return tr("{name} is in the models folder already.", name=path.name)
+        try:
+            read_ftw(path)
+        except (OSError, ValueError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) else str(problem)
+            return tr("{name} cannot be imported: {why}", name=path.name, why=why or "")
+        if (self.folder / path.name).exists():
+            return tr(
+                "There is another {name} in the models folder. Rename one of the two folders.",
+                name=path.name,
+            )
+        for job in self._jobs.jobs():
+            if job.is_open and _is_import(job) and job.spec.get("names") == [path.name]:
+                return tr("{name} is being copied already.", name=path.name)
+        return ""
+
+    def _copy(self, path: Path) -> None:
+        """Copy a converted model into the models folder."""
+        try:
+            self._library.target_for(path.name)  # the folder must be there (D-17)
+        except OSError as problem:
+            self._say(tr("Nothing was imported: {why}", why=problem.strerror or str(problem)))
+            return
+        spec: dict[str, object] = {
+            "act": "copy",
+            "source": str(path.parent),
+            "target": str(self.folder),
+            "names": [path.name],
+            "keep": True,
+            "id": path.name,
+        }
+        self._jobs.start("move", spec, path.name)
 
     def _convert(self, path: Path) -> None:
         try:
@@ -264,7 +292,7 @@ class ModelsViewModel(QObject):
 
     def _renew_jobs(self) -> None:
         self.jobs = tuple(
-            JobRow(job, _stage(job), tuple(self._speeds.get(job.id, ())))
+            JobRow(job, stage_of(job), self._speeds.of(job.id))
             for job in self._jobs.jobs()
             if _is_shown(job) and job.phase not in ("done", "cancelled")
         )
@@ -278,12 +306,9 @@ class ModelsViewModel(QObject):
 
 def _is_shown(job: JobState) -> bool:
     """Whether a job is an import of this page; what comes from the hub has lines of its own."""
-    return job.job in SHOWN_JOBS and not is_flow(job)
+    return (job.job in SHOWN_JOBS and not is_flow(job)) or _is_import(job)
 
 
-def _stage(job: JobState) -> int:
-    """The stage a job is in, by its newest progress; a finished one is past the last."""
-    if job.phase == "done":
-        return len(STAGES) - 1
-    stage = job.progress.stage if job.progress is not None else STAGES[0]
-    return STAGES.index(stage) if stage in STAGES else 0
+def _is_import(job: JobState) -> bool:
+    """Whether a job copies a converted model into the models folder."""
+    return job.job == "move" and job.spec.get("keep") is True

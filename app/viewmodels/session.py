@@ -28,6 +28,7 @@ from app.viewmodels.session_words import (
     silent_engine,
     state_of,
 )
+from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
@@ -239,6 +240,16 @@ class SessionViewModel(QObject):
         self._loader.unload()
         self._update()
 
+    def rest(self) -> None:
+        """Free the model because nobody has needed it for a while."""
+        self._loader.rest()
+        self._update()
+
+    def wake(self) -> None:
+        """A message waits: load what was freed while idle, if anything was."""
+        self._loader.wake()
+        self._update()
+
     def stop_reply(self) -> None:
         """Stop what runs: the replies, else the load, else the preparation (case G-10)."""
         replies = self._client.open_replies
@@ -368,6 +379,9 @@ class SessionViewModel(QObject):
                 model_name=entry.name if entry else loader.target.name,
                 quant=entry.quant if entry else "",
             )
+        elif loader.resting is not None and engine is m.EngineState.IDLE:
+            name = loader.resting.name
+            state = replace(state, model_name=name, detail=tr("Unloaded while idle"))
         if self._stats is not None and model is not None:
             state = replace(state, tok_s=self._tok_s if client.open_replies else 0.0)
         return state

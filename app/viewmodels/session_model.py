@@ -26,6 +26,7 @@ class ModelLoader(QObject):
         target: folder of the model that is or shall be loaded.
         share: done part of the running load, None = no load or not known.
         preparing: the job that converts a model that came with the app.
+        resting: folder of the model that was unloaded while idle; the next message loads it.
 
     Signals:
         changed(): any of them differs.
@@ -48,9 +49,11 @@ class ModelLoader(QObject):
         self._client, self._library, self._jobs, self._settings = client, library, jobs, settings
         self.target: Path | None = None
         self.share: float | None = None
+        self.resting: Path | None = None
         self._load_id = ""
         self._budget: m.Budget | None = None
         self._job_id = ""
+        self._older: Path | None = None  # of the model that is being made anew
         self._wants_model = False
         self._policy = m.MissPolicy.TWO_ENDED  # in force
         self._slots: int | None = None  # for one load, instead of the remembered ones
@@ -93,12 +96,17 @@ class ModelLoader(QObject):
         self._choose()
 
     def load(self, path: Path) -> None:
-        """Load a model; a source that came with the app is prepared first."""
+        """Load a model; what came with the app is prepared first, and anew with a newer app."""
         entry = self._library.entry(path)
-        self._wants_model = False
-        if entry is not None and entry.kind == "builtin_source":
-            self._prepare(entry)
+        self._wants_model, self.resting = False, None
+        if self._is_loaded(path):
             return
+        if entry is not None and (entry.kind == "builtin_source" or entry.renew_from is not None):
+            self._prepare(entry)
+        else:
+            self._load(path)
+
+    def _load(self, path: Path) -> None:
         self.target = path
         if self._client.is_ready:
             self._send(remembered=True)
@@ -108,10 +116,23 @@ class ModelLoader(QObject):
 
     def unload(self) -> None:
         """Free the model, and load none by itself."""
-        self.target = None
+        self.target = self.resting = None
         self._wants_model = False
         if self._client.model is not None:
             self._client.unload()
+
+    def rest(self) -> None:
+        """Free the model until somebody needs it."""
+        model = self._client.model
+        if model is not None and not self.is_loading:
+            self.unload()
+            self.resting = Path(model.path)
+            self.changed.emit()
+
+    def wake(self) -> None:
+        """Somebody needs the model that was freed while idle."""
+        if self.resting is not None:
+            self.load(self.resting)
 
     def load_again(self, slots: int | None) -> None:
         """After a restart: take the last model again, perhaps with other expert slots."""
@@ -127,6 +148,10 @@ class ModelLoader(QObject):
             self._client.cancel(self._load_id)
         elif self._job_id:
             self._jobs.cancel(self._job_id)
+
+    def _is_loaded(self, path: Path) -> bool:
+        model = self._client.model
+        return model is not None and Path(model.path) == path == self.target and not self.is_loading
 
     def profile(self) -> ModelProfile:
         """Return what is remembered for the coming model."""
@@ -149,21 +174,29 @@ class ModelLoader(QObject):
 
     def _prepare(self, entry: ModelEntry) -> None:
         """Convert a model that came with the app, or take an interrupted conversion up again."""
-        kept = next((j for j in self._jobs.jobs() if _converts(j, entry.path)), None)
+        source, self._older = entry.path, None
+        if entry.renew_from is not None:
+            source, self._older = entry.renew_from, entry.path
+        kept = next((j for j in self._jobs.jobs() if _converts(j, source)), None)
         if kept is not None and kept.phase != "done":
             self._job_id = kept.id
             self._jobs.resume(kept.id)
             self.changed.emit()
             return
         try:
-            target = self._library.target_for(entry.name)
+            target = self._older or self._library.target_for(entry.name)
         except OSError as problem:
             hint = tr("Choose a models folder in Settings.")
             self.refused.emit(Problem("load", str(problem), hint))
             return
         self._job_id = self._jobs.start(
             "convert",
-            {"source": str(entry.path), "target": str(target), "id": entry.name},
+            {
+                "source": str(source),
+                "target": str(target),
+                "id": entry.name,
+                **({"replace": True} if self._older is not None else {}),
+            },
             tr("Preparing {model}", model=entry.name),
         )
         self.changed.emit()
@@ -244,14 +277,20 @@ class ModelLoader(QObject):
         job = self._jobs.job(job_id)
         target = event.result.get("path") or (job.spec.get("target") if job else None)
         if isinstance(target, str):
-            self.load(Path(target))
+            self._load(Path(target))
 
     def _on_job_failed(self, job_id: str, event: m.Error) -> None:
-        if job_id == self._job_id:
-            self._job_id = ""
-            if event.code is not ErrorCode.CANCELLED:
-                self.refused.emit(refused_load(event))
-            self.changed.emit()
+        if job_id != self._job_id:
+            return
+        self._job_id = ""
+        older, self._older = self._older, None
+        if event.code is not ErrorCode.CANCELLED and older is not None:
+            why = event.message
+            self.noticed.emit(tr("The built-in model could not be renewed: {why}", why=why))
+            self._load(older)
+        elif event.code is not ErrorCode.CANCELLED:
+            self.refused.emit(refused_load(event))
+        self.changed.emit()
 
     def _on_jobs(self) -> None:
         if self._job_id:

@@ -26,6 +26,7 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("chat", tr("Chat"), "chat"),
     ("engine", tr("Engine"), "cpu"),
     ("yield", tr("Auto-yield"), "game"),
+    ("remote", tr("Remote engine"), "globe"),
     ("shortcuts", tr("Shortcuts"), "keyboard"),
     ("about", tr("About"), "info"),
 )

@@ -4,24 +4,23 @@ Layout at 1180 x 760: list 212, column at most 720 in the middle, inspector 260 
 windows lose first the inspector, then the list; the composer stays (case G-22).
 """
 
-from pathlib import Path
-
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
-from app.services.chat_export import Kind
 from app.services.chat_records import Chat, ChatId, Message, MessageId
 from app.services.chat_words import notice_text
 from app.theme import SIZE, px, theme
 from app.viewmodels.chat import ChatViewModel
+from app.views.chat_dialogs import ChatDialogs
+from app.views.chat_inspector import InspectorLink
 from app.widgets import Button, Elide, Line, fixed, hbox, holder, vbox
 from app.widgets.chat.cards import CrashCard, NoticeBar
 from app.widgets.chat.chat_list import ChatListPanel
 from app.widgets.chat.column import MessageColumn
 from app.widgets.chat.composer import Composer, Writing
 from app.widgets.chat.empty import EmptyChat
-from app.widgets.chat.inspector import ContextFill, Inspector
+from app.widgets.chat.inspector import Inspector
 from app.widgets.chat.message import Place
 from app.widgets.layout import Scroll
 from app.widgets.toasts import Toasts
@@ -67,6 +66,8 @@ class ChatView(QWidget):
         # Narrower than list, column and inspector together: then the sides fold, see `_arrange`.
         fixed(self, min_width=360, min_height=240)
         self.toasts = Toasts(self)
+        self._dialogs = ChatDialogs(self, vm.files)
+        self._link = InspectorLink(self.inspector, vm)
         self._connect_talk()
         self._connect_rest()
         self._connect_widgets()
@@ -110,6 +111,7 @@ class ChatView(QWidget):
         talk.state_changed.connect(self._on_state)
         talk.deleted.connect(self._on_deleted)
         talk.draft_replaced.connect(self._on_draft)
+        talk.files_changed.connect(self._on_state)
 
     def _connect_rest(self) -> None:
         vm = self._vm
@@ -117,15 +119,12 @@ class ChatView(QWidget):
         vm.chats.deleted.connect(self._on_chat_deleted)
         vm.engine_changed.connect(self._on_engine)
         vm.options_changed.connect(self._on_options)
-        vm.context.changed.connect(self._on_context)
+        vm.context.changed.connect(self._on_state)
         vm.noticed.connect(self._on_notice)
         self.notice.closed.connect(vm.dismiss_notice)
         self.empty.prompted.connect(self._use_prompt)
         self.empty.model.load_wanted.connect(vm.load_requested)
         self.empty.model.models_wanted.connect(self._to_models)
-        self.inspector.prompt_changed.connect(vm.set_system_prompt)
-        self.inspector.changed.connect(self._change_sampling)
-        self.inspector.reset.connect(self._reset_sampling)
         self.inspector.closed.connect(self._toggle_inspector)
 
     def _connect_widgets(self) -> None:
@@ -136,7 +135,9 @@ class ChatView(QWidget):
         self.list.deleted.connect(vm.delete_chat)
         self.list.renamed.connect(vm.rename_chat)
         self.list.pinned.connect(vm.set_pinned)
-        self.list.exported.connect(self._export)
+        self.list.exported.connect(self._dialogs.export_chat)
+        self.list.import_wanted.connect(self._dialogs.import_chats)
+        self.list.dropped.connect(vm.files.import_chats)
         self.new.clicked.connect(self._new_chat)
         self.show_list.clicked.connect(self._toggle_list)
         self.show_inspector.clicked.connect(self._toggle_inspector)
@@ -145,7 +146,10 @@ class ChatView(QWidget):
         self.composer.stopped.connect(talk.stop)
         self.composer.taken_back.connect(talk.unqueue)
         self.composer.asked_last.connect(self._edit_last)
-        self.composer.dropped.connect(vm.attach)
+        self.composer.dropped.connect(vm.files.attach)
+        self.composer.files_wanted.connect(self._dialogs.attach)
+        self.composer.detached.connect(vm.files.detach)
+        self.composer.reasoned.connect(vm.set_reasoning)
         self.column.edited.connect(talk.edit)
         self.column.retried.connect(talk.regenerate)
         self.column.continued.connect(talk.continue_reply)
@@ -167,6 +171,7 @@ class ChatView(QWidget):
             "retry": self._vm.talk.retry_last,
             "edit_last": self._edit_last,
             "search": self._focus_search,
+            "import_chats": self._dialogs.import_chats,
         }
         if name not in steps:
             return False
@@ -180,16 +185,17 @@ class ChatView(QWidget):
         self.list.search.selectAll()
 
     def _copy_reply(self) -> None:
-        view = self.column.last_view("assistant")
-        if view is not None and view.message.text:
-            QGuiApplication.clipboard().setText(view.message.text)
+        replies = (m for m in reversed(self._vm.talk.messages) if m.role == "assistant")
+        reply = next(replies, None)
+        shown = self._vm.talk.message(reply.id) if reply is not None else None
+        if shown is not None and shown.text:
+            QGuiApplication.clipboard().setText(shown.text)
             self.toasts.show(tr("Reply copied"))
 
     def _edit_last(self) -> None:
         view = self.column.last_view("user")
         if view is not None:
             view.begin_edit()
-            self.column.ensureWidgetVisible(view)
 
     def _show_context(self) -> None:
         self._wants_inspector = True
@@ -203,14 +209,14 @@ class ChatView(QWidget):
         self.composer.focus()
 
     def _open_chat(self, chat_id: int) -> None:
-        self._leave()
-        self._vm.open_chat(ChatId(chat_id))
+        self.open_at(chat_id, self._vm.chats.place_of(ChatId(chat_id)) or 0)
 
-    def _export(self, chat_id: int, kind: Kind) -> None:
-        name = self._vm.export_name(ChatId(chat_id), kind)
-        path, _ = QFileDialog.getSaveFileName(self, tr("Export chat"), name)
-        if path:
-            self._vm.export_chat(ChatId(chat_id), Path(path), kind)
+    def open_at(self, chat_id: int, message_id: int = 0) -> None:
+        """Show a chat, and in it the message that a search found."""
+        self._leave()
+        self._vm.open_chat(ChatId(chat_id), MessageId(message_id))
+        if message_id:
+            self.column.reveal(message_id)
 
     def _leave(self) -> None:
         """Hand on what is typed before another chat comes on screen."""
@@ -223,12 +229,6 @@ class ChatView(QWidget):
     def _use_prompt(self, text: str) -> None:
         self.composer.set_text(text)
         self.composer.focus()
-
-    def _change_sampling(self, values: dict[str, object]) -> None:
-        self._vm.change_sampling(**values)
-
-    def _reset_sampling(self) -> None:
-        self._vm.set_sampling(None)
 
     def _to_models(self) -> None:
         self._vm.page_requested.emit("models")
@@ -286,8 +286,10 @@ class ChatView(QWidget):
                 is_coming=self._vm.coming is not None,
                 is_replying=talk.is_replying,
                 is_waiting=talk.is_waiting,
-                queued=talk.queued,
+                queued=talk.queued.words,
                 draft_tokens=self._vm.context.draft_tokens,
+                files=talk.chat.files,
+                reasoning=talk.chat.reasoning,
             )
         )
         self._show_crash()
@@ -303,15 +305,6 @@ class ChatView(QWidget):
     def _on_options(self) -> None:
         chat = self._vm.talk.chat
         self.title.set_text(chat.title or tr("New chat"))
-        self.inspector.show_prompt(chat.system_prompt)
-        self.inspector.show_sampling(self._vm.sampling, chat.sampling is not None)
-
-    def _on_context(self) -> None:
-        context = self._vm.context
-        self.inspector.show_context(
-            ContextFill(context.used_tokens, context.draft_tokens, context.capacity_tokens)
-        )
-        self._on_state()
 
     def _on_engine(self) -> None:
         vm = self._vm
@@ -321,7 +314,7 @@ class ChatView(QWidget):
         else:
             self.empty.model.set_model(vm.model_name, vm.model_quant)
         self.empty.model.setVisible(vm.crash is None)  # its card has the ways on
-        self._on_context()
+        self._on_state()
 
     def _show_crash(self) -> None:
         """How the engine ended, below the last message, until it is back."""

@@ -1,16 +1,15 @@
-"""Discover: the catalogue with search, order and fit, and the lines of models on their way.
+"""Discover: the catalogue with search, order and fit.
 
 Places widgets and binds them to the view models; decides nothing. Parts of the Models page.
 """
 
-from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
 from app.predict import amounts
 from app.theme import follow
 from app.viewmodels.discover import ORDERS, DiscoverViewModel
-from app.viewmodels.flows import Flow, FlowsViewModel
+from app.views.discover_hub import HubBox
 from app.views.discover_parts import (
     ACTION_W,
     CONTEXT_W,
@@ -20,17 +19,14 @@ from app.views.discover_parts import (
     SIZE_W,
     SPEED_W,
     DiscoverRowView,
-    FlowCard,
 )
-from app.widgets.buttons import Button, Toggle
+from app.widgets.buttons import Toggle
 from app.widgets.cards import Card, EmptyState
-from app.widgets.dialogs import ask
 from app.widgets.inputs import Combo, LineField
 from app.widgets.labels import Icon, Label
-from app.widgets.layout import fixed, hbox, holder, vbox
-from app.widgets.meters import Sentence
+from app.widgets.layout import Item, fixed, hbox, holder, vbox
 from app.widgets.rows import arrange_rows
-from app.wording import tr, tr_count
+from app.wording import tr
 
 _ORDER_WORDS = (tr("Fit"), tr("Predicted speed"), tr("Size"), tr("Name"))
 
@@ -69,8 +65,11 @@ class DiscoverPanel(QWidget):
         )
         self._head = self._header()
         lists = vbox(self._head, self._list_card, self._empty, gap=6)
-        self.setLayout(vbox(tools, lists, foot, gap=12))
-        self.search.textChanged.connect(vm.search)
+        self.hub = HubBox(vm, vm.hub) if vm.hub is not None else None
+        more: tuple[Item, ...] = (self.hub,) if self.hub is not None else ()
+        self.setLayout(vbox(tools, lists, *more, foot, gap=12))
+        self.search.textChanged.connect(self._search)
+        self.search.returnPressed.connect(vm.ask_hub)
         self.only.toggled.connect(vm.show_only_fitting)
         self.order.activated.connect(self._sort)
         vm.changed.connect(self._show)
@@ -117,6 +116,13 @@ class DiscoverPanel(QWidget):
         self._fit_head.set_text(tr("Fit") if narrow else tr("Fit on this PC"))
         for row in self._rows.values():
             row.set_narrow(narrow, slim)
+        if self.hub is not None:
+            self.hub.set_narrow(narrow, slim)
+
+    def _search(self, text: str) -> None:
+        self._vm.search(text)
+        if self.hub is not None:
+            self.hub.show_query()
 
     def _sort(self, index: int) -> None:
         self._vm.sort(ORDERS[index])
@@ -160,127 +166,3 @@ class DiscoverPanel(QWidget):
         row.set_narrow(self._is_narrow, self._is_slim)
         row.get_asked.connect(self._vm.get)
         return row
-
-
-class FlowsBox(QWidget):
-    """The lines of models on their way, and the sentence why one did not begin.
-
-    Signals:
-        load_asked(Path): a model that became ready.
-    """
-
-    load_asked = Signal(object)
-
-    def __init__(self, vm: FlowsViewModel) -> None:
-        super().__init__()
-        self._vm = vm
-        self._cards: dict[str, FlowCard] = {}
-        self._is_narrow = self._is_slim = False
-        self._problem = Sentence()
-        close = Button("", "ghost", "x", small=True, name=tr("Dismiss"))
-        close.clicked.connect(vm.dismiss_problem)
-        self._band = Card(hbox((self._problem, 1), close, gap=8, pad=(16, 9, 10, 9)), edge="danger")
-        self._left = Sentence()
-        self.delete_left = Button(tr("Delete them"), "secondary", "trash", small=True)
-        self.delete_left.clicked.connect(self._ask_delete)
-        self._left_band = Card(hbox((self._left, 1), self.delete_left, gap=8, pad=(16, 9, 10, 9)))
-        self._box = vbox(self._band, self._left_band, gap=10)
-        self.setLayout(self._box)
-        vm.changed.connect(self._show)
-        follow(self._show)
-
-    def set_narrow(self, narrow: bool, slim: bool) -> None:
-        """Draw the stages closer together."""
-        self._is_narrow, self._is_slim = narrow, slim
-        for card in self._cards.values():
-            card.set_narrow(narrow, slim)
-
-    def _show(self) -> None:
-        wanted = {flow.repo: flow for flow in self._vm.flows}
-        for repo in [repo for repo in self._cards if repo not in wanted]:
-            card = self._cards.pop(repo)
-            self._box.removeWidget(card)
-            card.deleteLater()
-        for repo, flow in wanted.items():
-            if repo not in self._cards:
-                self._cards[repo] = self._make_card()
-                self._box.addWidget(self._cards[repo])
-            self._cards[repo].show_flow(flow)
-        self._problem.show_text("refused", self._vm.problem)
-        self._band.setVisible(bool(self._vm.problem))
-        self._left.show_text("info", self._left_words())
-        self._left_band.setVisible(bool(self._vm.leftovers))
-        self.setVisible(bool(wanted or self._vm.problem or self._vm.leftovers))
-
-    def _left_words(self) -> str:
-        left = self._vm.leftovers
-        if not left:
-            return ""
-        return tr_count(
-            "{count} download on the disk is not under way: {names}, {size}.",
-            "{count} downloads on the disk are not under way: {names}, {size}.",
-            len(left),
-            names=", ".join(kept.repo for kept in left),
-            size=amounts.disk(sum(kept.num_bytes for kept in left)),
-        )
-
-    def _make_card(self) -> FlowCard:
-        vm, card = self._vm, FlowCard()
-        card.set_narrow(self._is_narrow, self._is_slim)
-        card.pause_asked.connect(vm.pause)
-        card.resume_asked.connect(vm.resume)
-        card.free_asked.connect(vm.free_source)
-        card.dismiss_asked.connect(vm.dismiss)
-        card.token_given.connect(vm.give_token)
-        card.settings_asked.connect(vm.settings_wanted)
-        card.give_up_asked.connect(self._ask_give_up)
-        card.page_asked.connect(self._open_page)
-        card.load_asked.connect(self.load_asked)
-        return card
-
-    def _ask_give_up(self, job_id: str) -> None:
-        flow = next((flow for flow in self._vm.flows if flow.job.id == job_id), None)
-        if flow is None:
-            return
-        ask(
-            self,
-            tr("Stop fetching {name}?", name=flow.title),
-            _loss(flow),
-            tr("Keep"),
-            tr("Stop and delete"),
-            _GiveUp(self._vm, flow.repo),
-        )
-
-    def _ask_delete(self) -> None:
-        size = amounts.disk(sum(kept.num_bytes for kept in self._vm.leftovers))
-        ask(
-            self,
-            tr("Delete these downloads?"),
-            tr("Frees {size}. Converted models stay as they are.", size=size),
-            tr("Keep"),
-            tr("Delete"),
-            self._vm.delete_leftovers,
-        )
-
-    def _open_page(self, repo: str) -> None:
-        QDesktopServices.openUrl(QUrl(self._vm.page(repo)))
-
-
-def _loss(flow: Flow) -> str:
-    progress = flow.job.progress
-    size = flow.job.spec.get("source_bytes", 0) if flow.job.job == "convert" else 0
-    if flow.job.job == "download" and progress is not None:
-        size = progress.done_bytes
-    return tr("{size} that were fetched are deleted. Pausing keeps them.", size=amounts.disk(size))
-
-
-class _GiveUp:
-    """Ends a flow when called; a plain object, so that no closure keeps the page alive."""
-
-    def __init__(self, vm: FlowsViewModel, repo: str) -> None:
-        self._vm, self._repo = vm, repo
-
-    def __call__(self) -> None:
-        flow = self._vm.flow_of(self._repo)  # it may be another job by now: the conversion
-        if flow is not None:
-            self._vm.give_up(flow.job.id)

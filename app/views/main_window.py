@@ -45,6 +45,7 @@ class MainWindow(QWidget):
         zoomed(float): the person chose another zoom by key; to be remembered.
         remembered(str, bool): place of the window and whether the rail is folded, when it closes.
         context_wanted(): the context meter was clicked.
+        palette_wanted(): Ctrl+K, or the search button of the strip.
         quit_wanted(): Ctrl+Q.
         yield_wanted(): Ctrl+Shift+Y.
     """
@@ -53,6 +54,7 @@ class MainWindow(QWidget):
     zoomed = Signal(float)
     remembered = Signal(str, bool)
     context_wanted = Signal()
+    palette_wanted = Signal()
     quit_wanted = Signal()
     yield_wanted = Signal()
 
@@ -61,6 +63,7 @@ class MainWindow(QWidget):
         self._session, self.pages = session, dict(pages)
         self._folded_by_hand = False
         self._is_yielded = False
+        self._remote: tuple[str, str, bool] | None = None
         self.setObjectName("canvas")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.rail = Rail([(name, text) for name, text in PAGES if name in self.pages])
@@ -88,7 +91,7 @@ class MainWindow(QWidget):
         self.strip.model_chosen.connect(self._session.load)
         self.strip.models_wanted.connect(self._show_models)
         self.strip.stop_clicked.connect(self._session.stop_reply)
-        self.strip.search_clicked.connect(self._search)
+        self.strip.search_clicked.connect(self.palette_wanted)
         self.strip.state_clicked.connect(self._show_details)
         self.strip.context_clicked.connect(self.context_wanted)
         self.problem.restart.clicked.connect(self._restart)
@@ -141,6 +144,13 @@ class MainWindow(QWidget):
         """Show in the pill that memory was given to other programs."""
         if is_yielded != self._is_yielded:
             self._is_yielded = is_yielded
+            self._show_session()
+
+    def set_remote(self, name: str, host: str, is_replying: bool) -> None:
+        """Show that a remote engine answers the chat; "" = the local one does."""
+        remote = (name, host, is_replying) if name else None
+        if remote != self._remote:
+            self._remote = remote
             self._show_session()
 
     def set_badge(self, page: str, badge: str) -> None:
@@ -210,7 +220,12 @@ class MainWindow(QWidget):
         strip.set_speed(session.tok_s or None)
         strip.set_can_stop(session.can_stop)
         trouble = session.trouble
-        if trouble is not None and trouble.kind != "load":
+        if self._remote is not None:
+            name, host, is_replying = self._remote
+            strip.set_model(name, tr("Remote"))
+            words = tr("Remote: {host}", host=host)
+            strip.pill.set_state("generating" if is_replying else "ready", words)
+        elif trouble is not None and trouble.kind != "load":
             silent = trouble.kind == "silent"
             strip.pill.set_state("error", tr("Not responding") if silent else "")
         elif self._is_yielded and session.state in _YIELDED:
@@ -269,6 +284,7 @@ class MainWindow(QWidget):
                 page.shortcut(shortcut.id)
             return
         steps: dict[str, Callable[[], object]] = {
+            "palette": self.palette_wanted.emit,
             "search": self._search,
             "settings": lambda: self._go("settings"),
             "help": self._help,

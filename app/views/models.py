@@ -1,4 +1,4 @@
-"""Models: what is under way on top, then the tabs: what is installed, what can be fetched.
+"""Models: what is under way on top, then the tabs: what is installed, what can be fetched, jobs.
 
 Places widgets and binds them to the view model; decides nothing.
 """
@@ -12,8 +12,12 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from app.predict import amounts
 from app.theme import follow, px
 from app.viewmodels.discover import DiscoverViewModel
+from app.viewmodels.jobs import JobsViewModel
 from app.viewmodels.models import ModelsViewModel
-from app.views.discover import DiscoverPanel, FlowsBox
+from app.views.discover import DiscoverPanel
+from app.views.discover_flows import FlowsBox
+from app.views.jobs import JobsPanel
+from app.views.jobs_parts import JobRowView
 from app.views.models_parts import (
     ACTION_W,
     FIT_W,
@@ -21,7 +25,6 @@ from app.views.models_parts import (
     SIZE_W,
     STATE_W,
     DeleteDialog,
-    JobRowView,
     ModelRowView,
     dropped_paths,
 )
@@ -35,6 +38,7 @@ from app.wording import tr, tr_count
 
 NARROW_BELOW, SLIM_BELOW = 900, 600  # px of page width
 _MOST_NOTES = 5
+INSTALLED, DISCOVER, JOBS = range(3)
 
 
 class ModelsView(QWidget):
@@ -43,9 +47,15 @@ class ModelsView(QWidget):
     Args:
         vm: what is installed.
         discover: what can be fetched; without it there are no tabs.
+        jobs: what runs, waits or is over; a tab of its own.
     """
 
-    def __init__(self, vm: ModelsViewModel, discover: DiscoverViewModel | None = None) -> None:
+    def __init__(
+        self,
+        vm: ModelsViewModel,
+        discover: DiscoverViewModel | None = None,
+        jobs: JobsViewModel | None = None,
+    ) -> None:
         super().__init__()
         self._vm = vm
         self._rows: dict[Path, ModelRowView] = {}
@@ -60,6 +70,7 @@ class ModelsView(QWidget):
         self._empty = Card(vbox(self._make_empty()))
         self._notes = Label("", "meta", "text3", wrap=True)
         self._job_box = vbox(gap=10)
+        self._imports = holder(self._job_box)
         self._installed = holder(
             vbox(
                 self._place_card,
@@ -73,8 +84,8 @@ class ModelsView(QWidget):
             page_head(tr("Models"), self.refresh, self.import_button),
             self._problem_band,
             self._missing_band,
-            self._job_box,
-            *self._make_tabs(discover),
+            self._imports,
+            *self._make_tabs(discover, jobs),
             self._installed,
             None,
             gap=12,
@@ -87,29 +98,50 @@ class ModelsView(QWidget):
         follow(self._show_jobs)
         follow(self._show_problem)
 
-    def _make_tabs(self, discover: DiscoverViewModel | None) -> tuple[Item, ...]:
-        self._discover = discover
+    def _make_tabs(
+        self, discover: DiscoverViewModel | None, jobs: JobsViewModel | None
+    ) -> tuple[Item, ...]:
+        self._discover, self._job_list = discover, jobs
         self.panel: DiscoverPanel | None = None
         self.flows: FlowsBox | None = None
+        self.job_panel: JobsPanel | None = None
         if discover is None:
             return ()
-        self.panel = panel = DiscoverPanel(discover)
+        self.panel = DiscoverPanel(discover)
         self.flows = FlowsBox(discover.flows)
-        panel.hide()
         self.flows.load_asked.connect(self._vm.load)
-        self.tabs = Segmented((tr("Installed"), tr("Discover")), name=tr("Models"))
+        self._panels: list[QWidget] = [self._installed, self.panel]
+        words = [tr("Installed"), tr("Discover")]
+        if jobs is not None:
+            self.job_panel = JobsPanel(jobs)
+            self.job_panel.load_asked.connect(self._vm.load)
+            self._panels.append(self.job_panel)
+            words.append(tr("Jobs"))
+            jobs.changed.connect(self._count_jobs)
+        self.tabs = Segmented(words, name=tr("Models"))
         self.tabs.picked.connect(self.show_tab)
-        return (self.flows, hbox(self.tabs, None), panel)
+        for panel in self._panels[1:]:
+            panel.hide()
+        self._count_jobs()
+        return (self.flows, hbox(self.tabs, None), *self._panels[1:])
 
     def show_tab(self, index: int) -> None:
-        """Show what is installed (0) or what can be fetched (1)."""
-        if self.panel is None or self._discover is None:
+        """Show what is installed, what can be fetched, or the jobs."""
+        if self._discover is None or self.flows is None:
             return
         self.tabs.set_current(index)
-        self._installed.setVisible(index == 0)
-        self.panel.setVisible(index == 1)
-        if index == 1:
+        for number, panel in enumerate(self._panels):
+            panel.setVisible(number == index)
+        self.flows.set_wanted(index != JOBS)  # the jobs have them all
+        self._show_imports()
+        if index == DISCOVER:
             self._discover.look()
+
+    def _count_jobs(self) -> None:
+        if self._job_list is None:
+            return
+        count = self._job_list.num_open
+        self.tabs.set_words(JOBS, tr("Jobs {count}", count=count) if count else tr("Jobs"))
 
     def _make_bands(self) -> None:
         self._problem = Sentence()
@@ -126,7 +158,7 @@ class ModelsView(QWidget):
         self._place_card = Card(
             hbox(Icon("disk", 16), (self._where, 1), self._sum, gap=8, pad=(16, 10, 16, 10))
         )
-        words = tr("Drop a checkpoint folder here to import it. The original stays as it is.")
+        words = tr("Drop a model's folder or model.ftw here to import it. The original stays.")
         self._drop_words = Label(words, "meta", "text3")
         self._drop_card = Card(
             hbox(
@@ -196,10 +228,12 @@ class ModelsView(QWidget):
             for row in self._rows.values():
                 row.set_narrow(narrow, slim)
             for job in self._jobs.values():
-                job.set_narrow(narrow)
+                job.set_narrow(narrow, slim)
             if self.panel is not None and self.flows is not None:
                 self.panel.set_narrow(narrow, slim)
                 self.flows.set_narrow(narrow, slim)
+            if self.job_panel is not None:
+                self.job_panel.set_narrow(narrow, slim)
 
     # --- intents ----------------------------------------------------------------------------
 
@@ -266,6 +300,7 @@ class ModelsView(QWidget):
         row.load_asked.connect(self._vm.load)
         row.unload_asked.connect(self._vm.unload)
         row.delete_asked.connect(self._ask_delete)
+        row.verify_asked.connect(self._vm.verify)
         return row
 
     def _show_notes(self) -> None:
@@ -283,14 +318,20 @@ class ModelsView(QWidget):
             card.deleteLater()
         for job_id, row in wanted.items():
             if job_id not in self._jobs:
-                card = JobRowView(job_id)
-                card.set_narrow(self._is_narrow)
+                card = JobRowView(row.job)
+                card.set_narrow(self._is_narrow, self._is_slim)
                 card.cancel_asked.connect(self._vm.cancel)
                 card.retry_asked.connect(self._vm.retry)
                 card.dismiss_asked.connect(self._vm.dismiss)
                 self._jobs[job_id] = card
                 self._job_box.addWidget(card)
             self._jobs[job_id].show_row(row)
+
+        self._show_imports()
+
+    def _show_imports(self) -> None:
+        is_elsewhere = self._discover is not None and self.tabs.current == JOBS
+        self._imports.setVisible(bool(self._jobs) and not is_elsewhere)
 
     def _show_problem(self) -> None:
         self._problem.show_text("refused", self._vm.problem)

@@ -8,22 +8,16 @@ from PySide6.QtWidgets import QDialog, QWidget
 
 from app.predict import amounts
 from app.predict.fit import Fit, FitAdvice
-from app.services.job_state import JobState
 from app.theme import follow
-from app.viewmodels.models import JobRow, ModelRow, RowState
-from app.widgets.bars import Bar
+from app.viewmodels.models import ModelRow, RowState
 from app.widgets.buttons import Button
-from app.widgets.cards import Card
-from app.widgets.charts.bars import Sparkline
 from app.widgets.chips import Chip
 from app.widgets.labels import Elide, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
-from app.widgets.meters import Sentence, StageDots
 from app.wording import Phrase, figures, tr, tr_count
 
-STATE_W, FIT_W, SIZE_W, ACTION_W = 112, 204, 64, 124
+STATE_W, FIT_W, SIZE_W, ACTION_W = 112, 204, 64, 156
 NARROW_FIT_W = 78  # the chip alone; the number moves into its tool tip
-_STAGE_WORDS = (tr("Check"), tr("Convert"), tr("Verify"), tr("Ready"))
 FITS: dict[Fit, tuple[Phrase, str]] = {
     Fit.FITS: (tr("Fits"), "ok"),
     Fit.TIGHT: (tr("Tight"), "warn"),
@@ -62,12 +56,13 @@ class ModelRowView(QWidget):
     """One installed model.
 
     Signals:
-        load_asked(Path), unload_asked(), delete_asked(Path).
+        load_asked(Path), unload_asked(), delete_asked(Path), verify_asked(Path).
     """
 
     load_asked = Signal(object)
     unload_asked = Signal()
     delete_asked = Signal(object)
+    verify_asked = Signal(object)
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -84,6 +79,7 @@ class ModelRowView(QWidget):
         self._size = Label("", "meta", "text2")
         self._size.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.action = Button(tr("Load"), "secondary", "play")
+        self.verify = Button("", "ghost", "shield", name=tr("Verify"))
         self.delete = Button("", "ghost", "trash", name=tr("Delete"))
         self._fit_cell = fixed(holder(hbox(self._fit, (self._why, 1), gap=7)), FIT_W)
         self._state_cell = fixed(holder(hbox(self._pill, None)), STATE_W)
@@ -95,7 +91,7 @@ class ModelRowView(QWidget):
                 self._state_cell,
                 self._fit_cell,
                 fixed(self._size, SIZE_W),
-                fixed(holder(hbox(None, self.action, self.delete, gap=4)), ACTION_W),
+                fixed(holder(hbox(None, self.action, self.verify, self.delete, gap=2)), ACTION_W),
                 gap=12,
                 pad=(16, 0, 10, 0),
             )
@@ -103,6 +99,7 @@ class ModelRowView(QWidget):
         fixed(self, height=64)
         self.action.clicked.connect(self._act)
         self.delete.clicked.connect(self._ask_delete)
+        self.verify.clicked.connect(self._ask_verify)
         follow(self._retell)
 
     def show_row(self, row: ModelRow) -> None:
@@ -141,6 +138,9 @@ class ModelRowView(QWidget):
             self._why.set_text(fit_reason(row.fit))
         self.setAccessibleName(entry.name)
         self.delete.set_name(tr("Delete {name}", name=entry.name))
+        self.verify.set_name(tr("{action}: {name}", action=tr("Verify"), name=entry.name))
+        self.verify.set_tip(tr("Read every byte and compare it with its checksum"))
+        self.verify.setVisible(entry.kind == "ftw")
 
     def _show_state(self, row: ModelRow) -> None:
         self._state = row.state
@@ -171,117 +171,8 @@ class ModelRowView(QWidget):
     def _ask_delete(self) -> None:
         self.delete_asked.emit(self.path)
 
-
-class JobRowView(Card):
-    """One conversion: facts, stages, speed, and what can be done about it.
-
-    Signals:
-        cancel_asked(str), retry_asked(str), dismiss_asked(str): with the job's id.
-    """
-
-    cancel_asked = Signal(str)
-    retry_asked = Signal(str)
-    dismiss_asked = Signal(str)
-
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-        self._row: JobRow | None = None
-        self._name = Label("", "body", "text", 600)
-        self._line = Elide("", "meta", "text2")
-        self._error = Sentence()
-        self._speed = Sparkline(tr("Speed of the conversion"))
-        self._dots = StageDots(_STAGE_WORDS)
-        self._bar = Bar((), 4)
-        self.retry = Button("", "ghost", "retry", name=tr("Begin again"))
-        self.close_button = Button("", "ghost", "x", name=tr("Cancel"))
-        head = hbox(
-            (vbox(self._name, self._line, gap=5), 1),
-            8,
-            self._speed,
-            self._dots,
-            6,
-            self.retry,
-            self.close_button,
-            gap=4,
-        )
-        super().__init__(vbox(head, self._error, self._bar, gap=9, pad=(16, 12, 12, 12)))
-        self.retry.clicked.connect(self._ask_retry)
-        self.close_button.clicked.connect(self._ask_close)
-        follow(self._retell)
-
-    def set_narrow(self, narrow: bool) -> None:
-        """Draw the stages closer together."""
-        self._dots.set_width(216 if narrow else 300)
-
-    def show_row(self, row: JobRow) -> None:
-        """Show how far the conversion is, or why it ended."""
-        self._row = row
-        self._retell()
-
-    def _retell(self) -> None:
-        row = self._row
-        if row is None:
-            return
-        job = row.job
-        over = not job.is_open
-        failed = job.phase == "failed"
-        self.set_look(edge="danger" if failed else "")
-        self._name.set_text(job.title)
-        self._line.set_text(job_line(job))
-        error = job.error
-        text = f"{error.message} {error.hint}".strip() if failed and error is not None else ""
-        self._error.setVisible(bool(text))
-        self._error.show_text("refused", text)
-        state = "fail" if failed else "run" if job.phase == "running" else "wait"
-        self._dots.show_stage(row.stage, job.share, state)
-        self._speed.set_values(row.speeds)
-        self._speed.setVisible(len(row.speeds) > 1 and job.phase == "running")
-        share = job.share or 0.0
-        role = "danger" if failed else "warn" if job.is_stalled or over else "accent"
-        self._bar.set_parts([(role, share)])
-        self._bar.set_name(tr("{share} done", share=amounts.share(share)))
-        self.retry.setVisible(over)
-        words = tr("Resume") if job.phase == "interrupted" else tr("Begin again")
-        self.retry.set_name(tr("{action}: {name}", action=words, name=job.title))
-        end = tr("Dismiss") if over else tr("Cancel")
-        self.close_button.set_name(tr("{action}: {name}", action=end, name=job.title))
-        self.close_button.setEnabled(not job.is_cancelling)
-        self.setAccessibleName(job.title)
-
-    def _ask_retry(self) -> None:
-        self.retry_asked.emit(self.job_id)
-
-    def _ask_close(self) -> None:
-        if self._row is not None and self._row.job.is_open:
-            self.cancel_asked.emit(self.job_id)
-        else:
-            self.dismiss_asked.emit(self.job_id)
-
-
-def job_line(job: JobState) -> str:
-    """One line of facts: "12.4 of 38.2 MB · 87 MB/s · 2 s left"."""
-    if job.phase == "interrupted":
-        return tr("Interrupted when the app ended.")
-    if job.phase == "failed":
-        return tr("Failed. The original folder is untouched, nothing half-written is left.")
-    if job.is_cancelling:
-        return tr("Cancelling.")
-    if job.phase == "waiting":
-        return tr("Waits for the job before it.")
-    if job.is_stalled:
-        return tr("No progress for a minute. It can be cancelled.")
-    progress = job.progress
-    if progress is None or not progress.total_bytes:
-        return tr("Looking through the folder.")
-    done, total = amounts.disk(progress.done_bytes), amounts.disk(progress.total_bytes)
-    number, _, unit = done.partition(" ")
-    done = number if total.endswith(f" {unit}") else done
-    parts = [str(tr("{done} of {total}", done=done, total=total))]
-    if job.speed_bytes_s:
-        parts.append(f"{amounts.disk(job.speed_bytes_s)}/s")
-    if job.eta_s is not None:
-        parts.append(str(tr("{time} left", time=amounts.duration(job.eta_s))))
-    return "  ·  ".join(parts)
+    def _ask_verify(self) -> None:
+        self.verify_asked.emit(self.path)
 
 
 class DeleteDialog(QDialog):

@@ -3,6 +3,8 @@
 The rows come from the schema through the view model; each has a name, help and a control.
 """
 
+from collections.abc import Mapping, Sequence
+
 from PySide6.QtCore import QSize, Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QResizeEvent
 from PySide6.QtWidgets import QButtonGroup, QWidget
@@ -43,11 +45,19 @@ class _FactRow(Row):
 
 
 class SettingsView(QWidget):
-    """The page."""
+    """The page.
 
-    def __init__(self, vm: SettingsViewModel) -> None:
+    Args:
+        vm: rows and values.
+        extra: rows with a life of their own, by section; they come first.
+    """
+
+    def __init__(
+        self, vm: SettingsViewModel, extra: Mapping[str, Sequence[Row]] | None = None
+    ) -> None:
         super().__init__()
         self._vm = vm
+        self._extra = extra or {}
         self.rows: dict[str, SettingRow] = {}
         self._is_narrow = False
         self.items = {key: NavItem(icon, text) for key, text, icon in SECTIONS}
@@ -107,6 +117,7 @@ class SettingsView(QWidget):
             ]
         elif section == "about":
             rows = [_FactRow(fact) for fact in self._vm.facts()]
+        rows += self._extra.get(section, ())
         for field in self._vm.rows(section):
             row = SettingRow(field)
             row.edited.connect(self._edit)

@@ -282,6 +282,12 @@ class Segmented(QWidget):
         """Pick a segment without a signal."""
         self.segments[index].setChecked(True)
 
+    def set_words(self, index: int, text: str) -> None:
+        """Call a segment something else, such as its name with a figure."""
+        if self.segments[index].words != text:
+            self.segments[index].words = text
+            self.segments[index].retheme()
+
     def retheme(self) -> None:
         """Say the name in the present language."""
         self.setAccessibleName(again(self._name))

@@ -21,9 +21,12 @@ def arrange_rows(
     while (item := layout.takeAt(0)) is not None:
         widget = item.widget()
         if isinstance(widget, Line):
+            widget.hide()
             widget.deleteLater()
     for key in [key for key in shown if key not in wanted]:
-        shown.pop(key).deleteLater()
+        row = shown.pop(key)
+        row.hide()  # it lies in no layout any more
+        row.deleteLater()
     rows: dict[K, W] = {}
     for key in wanted:
         if rows:

@@ -7,7 +7,6 @@ read. Called by `engine.layers.attention`; resized by `engine.scheduler` at safe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,23 +14,8 @@ from torch import Tensor
 from engine.forward import PAGE_TOKENS, ForwardBatch
 from engine.protocol.errors import BudgetError
 from kernels.device.base import Device, DeviceMemoryError
+from kernels.paged import KvRows
 from kernels.reference.dense import put_rows, take_rows
-
-
-@dataclass(frozen=True, slots=True)
-class KvRows:
-    """Where one forward's keys and values lie, for every layer; made once per forward.
-
-    Attributes:
-        writes: per layer [T * 2]: token rows of the pool, each token's keys, then its values.
-        reads: per sequence, per layer [2 * pages of the sequence]: page rows of the pool, all the
-            keys, then all the values.
-        lengths: tokens of each sequence, those of this forward included.
-    """
-
-    writes: tuple[Tensor, ...]
-    reads: tuple[tuple[Tensor, ...], ...]
-    lengths: tuple[int, ...]
 
 
 def kv_bytes_per_token(
@@ -76,6 +60,16 @@ class KvPool:
         return self._dtype
 
     @property
+    def values(self) -> Tensor:
+        """All pages, flat, page by page; valid until the next resize."""
+        return self._values
+
+    @property
+    def num_layers(self) -> int:
+        """Layers in a page."""
+        return self._blocks_per_page // 2
+
+    @property
     def num_pages(self) -> int:
         """Pages there are now."""
         return self._num_pages
@@ -91,24 +85,9 @@ class KvPool:
         return self._num_pages * self.page_bytes
 
     def rows(self, batch: ForwardBatch) -> KvRows:
-        """Return where this forward writes and reads, for all layers at once."""
-        per_page, num_layers = self._blocks_per_page, self._blocks_per_page // 2
-        slots = batch.kv_slots
-        pages = slots.div(PAGE_TOKENS, rounding_mode="floor")
-        first = torch.add(slots, pages, alpha=(per_page - 1) * PAGE_TOKENS)
-        blocks = self._blocks.view(num_layers, 1, 2)
-        writes = torch.add(first.unsqueeze(1), blocks, alpha=PAGE_TOKENS)  # [L, T, 2]
-        blocks = self._blocks.view(num_layers, 1, 2, 1)
-        tables = batch.page_tables.unsqueeze(1)
-        reads = torch.add(blocks, tables, alpha=per_page)  # [L, B, 2, P]
-        lengths = batch.context_lens
+        """Return where this forward writes and reads, for all layers."""
         return KvRows(
-            writes.view(num_layers, -1).unbind(0),
-            tuple(
-                reads[:, row, :, : -(-length // PAGE_TOKENS)].flatten(1).unbind(0)
-                for row, length in enumerate(lengths)
-            ),
-            lengths,
+            self._blocks, PAGE_TOKENS, batch.kv_slots, batch.page_tables, batch.context_lens
         )
 
     def write(self, rows: KvRows, layer_id: int, keys_values: Tensor) -> None:
@@ -137,7 +116,11 @@ class KvPool:
             whole = self._tokens.view(self._num_pages, -1)
             whole.index_copy_(0, targets, whole.index_select(0, sources))
         size = self._num_pages
-        del self._tokens, self._pages  # a region that moves can give its old memory back
+        del (
+            self._values,
+            self._tokens,
+            self._pages,
+        )  # a region that moves can give its old memory back
         try:
             self._region.resize(num_pages * self.page_bytes)
             size = num_pages
@@ -148,15 +131,15 @@ class KvPool:
 
     def close(self) -> None:
         """Give the memory back; the pool is not used afterwards."""
-        del self._tokens, self._pages
+        del self._values, self._tokens, self._pages
         self._region.close()
 
     def _view(self, num_pages: int) -> None:
         self._num_pages = num_pages
-        values = self._region.tensor[: num_pages * self.page_bytes].view(self._dtype)
+        self._values = self._region.tensor[: num_pages * self.page_bytes].view(self._dtype)
         width = self._num_heads * self._head_dim
-        self._tokens = values.view(-1, width)
-        self._pages = values.view(-1, PAGE_TOKENS * width)
+        self._tokens = self._values.view(-1, width)
+        self._pages = self._values.view(-1, PAGE_TOKENS * width)
 
     def _check(self, num_pages: int) -> None:
         if not 1 <= num_pages <= self._max_pages:

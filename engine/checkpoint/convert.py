@@ -17,6 +17,7 @@ from engine.checkpoint.source import SourceCheckpoint
 from engine.checkpoint.verify import verify_folder
 from engine.checkpoint.writer import FtwWriter, Written
 from engine.protocol.errors import Cancelled, FileAccess
+from engine.protocol.identity import content_id
 from engine.quant.base import ExpertSizes
 from engine.quant.registry import get_format
 
@@ -189,7 +190,13 @@ def _index(source: SourceCheckpoint, recipe: Recipe, written: Written) -> Index:
         model_type=recipe.model_type,
         quant=wanted.quant.name,
         total_bytes=sum(file.num_bytes for file in written.files),
-        source=Source(name=source.name, fingerprint=source.fingerprint),
+        source=Source(
+            name=source.name,
+            fingerprint=source.fingerprint,
+            repo=source.origin.repo,
+            commit=source.origin.commit,
+            content=content_id(source.folder),
+        ),
         config=source.config,
         files=written.files,
         bank=Bank(

@@ -5,7 +5,9 @@ its xxh3. The format is in `engine.checkpoint.index`. Knows no model family and 
 Called by `engine.loader` and `engine.checkpoint.verify`.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,13 @@ from engine.checkpoint.index import AGAIN, INDEX_NAME, Index, TensorExtent, deco
 from engine.protocol.errors import Cancelled, CorruptCheckpoint, FileAccess, UnsupportedCheckpoint
 from engine.quant.registry import get_format
 from kernels.layouts import RecordLayout
+from kernels.weights import DenseWeight
 
 CHUNK_BYTES = 16 << 20
 """Bytes per read: large enough for any disk's full rate, small enough for a prompt cancel."""
+
+READERS = 4
+"""Chunks read and checked at once: one thread reaches neither a fast SSD's rate nor memory's."""
 
 
 class FtwReader:
@@ -121,11 +127,11 @@ class FtwReader:
         extent = self._extent(name)
         return as_tensor(self.raw(name), extent.dtype, extent.shape)
 
-    def weight(self, name: str) -> torch.Tensor:
-        """Read a dense weight, dequantised, as float32. Raises as `raw`."""
+    def weight(self, name: str) -> DenseWeight:
+        """Read a dense weight with its scales, if it has any. Raises as `raw`."""
         scale = self._extent(name).scale
         quant = get_format(self.quant, self.layout.group)
-        return quant.dequantize(self.dense(name), self.dense(scale) if scale else None)
+        return quant.dense(self.dense(name), self.dense(scale) if scale else None)
 
     def read_pool(
         self,
@@ -133,7 +139,7 @@ class FtwReader:
         progress: Callable[[int, int], None],
         cancelled: Callable[[], bool],
     ) -> None:
-        """Read every expert into the host pool: sequential, in place, checked per record.
+        """Read every expert into the host pool: in order, in place, checked per record.
 
         Shapes: out uint8 [num_records, record_bytes], contiguous, on the CPU (pinned or not);
         record (layer, expert) is row layer * num_experts + expert.
@@ -152,10 +158,13 @@ class FtwReader:
     def check_pool(
         self, progress: Callable[[int, int], None], cancelled: Callable[[], bool]
     ) -> None:
-        """Read and check every expert in one chunk of memory. Raises as `read_pool`."""
-        scratch = torch.empty(self._chunk_records, self.record_bytes, dtype=torch.uint8)
+        """Read and check every expert in a few chunks of memory. Raises as `read_pool`."""
+
+        def scratch(_: int, count: int) -> torch.Tensor:
+            return torch.empty(count, self.record_bytes, dtype=torch.uint8)
+
         done = 0
-        for chunk in self._read_chunks(lambda first, count: scratch[:count], cancelled):
+        for chunk in self._read_chunks(scratch, cancelled):
             done += chunk
             progress(done, self.pool_bytes)
 
@@ -166,19 +175,38 @@ class FtwReader:
     def _read_chunks(
         self, place: Callable[[int, int], torch.Tensor], cancelled: Callable[[], bool]
     ) -> Iterator[int]:
-        """Fill place(first record, count) chunk by chunk; yields the bytes of each checked one."""
-        bank = self.index.bank
-        path = self.folder / self.index.files[bank.file].name
-        with reading(path), path.open("rb", buffering=0) as file:
-            file.seek(bank.offset)
-            for first in range(0, self.num_records, self._chunk_records):
+        """Fill place(first record, count) chunk by chunk; yields the bytes of each checked one.
+
+        In order, with up to `READERS` chunks under way; `place` is called by their threads.
+        """
+
+        def read(first: int) -> int:
+            count = min(self._chunk_records, self.num_records - first)
+            return self._read_chunk(first, place(first, count))
+
+        firsts = range(0, self.num_records, self._chunk_records)
+        at_once = max(1, min(READERS, len(firsts) // READERS))
+        waiting: deque[Future[int]] = deque()
+        with ThreadPoolExecutor(at_once, "read") as readers:
+            for first in firsts:
                 if cancelled():
                     raise Cancelled("Reading the model was cancelled.")
-                count = min(self._chunk_records, self.num_records - first)
-                view = byte_view(place(first, count))
-                read_exactly(file, view, path)
-                self._check_records(path, first, view)
-                yield view.nbytes
+                waiting.append(readers.submit(read, first))
+                if len(waiting) == at_once:
+                    yield waiting.popleft().result()
+            for chunk in waiting:
+                yield chunk.result()
+
+    def _read_chunk(self, first: int, out: torch.Tensor) -> int:
+        """Read and check the records from `first` on that fill `out`; returns their bytes."""
+        bank = self.index.bank
+        path = self.folder / self.index.files[bank.file].name
+        view = byte_view(out)
+        with reading(path), path.open("rb", buffering=0) as file:
+            file.seek(bank.offset + first * self.record_bytes)
+            read_exactly(file, view, path)
+        self._check_records(path, first, view)
+        return view.nbytes
 
     def _check_records(self, path: Path, first: int, view: memoryview) -> None:
         for index in range(view.nbytes // self.record_bytes):

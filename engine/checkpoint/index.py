@@ -113,10 +113,17 @@ class SideFile(_Data, frozen=True, kw_only=True):
 
 
 class Source(_Data, frozen=True, kw_only=True):
-    """What the model was converted from."""
+    """What the model was converted from.
+
+    `repo` and `commit` are empty where nothing said them, `content` for a large source: see
+    `engine.protocol.identity`.
+    """
 
     name: str
     fingerprint: str
+    repo: str = ""
+    commit: str = ""
+    content: str = ""
 
 
 class Index(_Data, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ import xxhash
 
 from engine.checkpoint.dtypes import as_tensor
 from engine.checkpoint.files import access_error, read_bytes, read_extent
+from engine.checkpoint.origin import origin_of
 from engine.checkpoint.safetensors import AGAIN, ShardHeader, StoredTensor, read_header
 from engine.protocol.errors import CorruptCheckpoint, FileAccess, UnsupportedCheckpoint
 
@@ -55,6 +56,7 @@ class SourceCheckpoint:
     Attributes:
         folder: where it lies.
         name: the folder's name, or the repository's in a hub cache; to show.
+        origin: repository and commit, as far as the folder says.
         config: config.json as it is.
         tensors: every tensor by name, in file order.
         fingerprint: changes with the config and with any shard's header or length.
@@ -63,6 +65,7 @@ class SourceCheckpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = _model_name(folder.absolute())
+        self.origin = origin_of(folder.absolute())
         files = _list_files(folder)
         raw_config = self._read_config(files)
         self.config: dict[str, Any] = _decode_object(folder / CONFIG, raw_config)

@@ -1,8 +1,9 @@
 """Job: convert a Hugging Face folder to FTW. Joins family, quant format and converter.
 
-Spec: {"source": path, "target": path, "id": str}. Result: path, name, model_type, quant, num_bytes,
-num_records, num_tensors, num_aux. Writes nothing but the target; its output is checked before it
-gets its name.
+Spec: {"source": path, "target": path, "id": str} and, where the target is an older conversion that
+shall be replaced, "replace": true. Result: path, name, model_type, quant, num_bytes, num_records,
+num_tensors, num_aux. Writes nothing but the target; its output is checked before it gets its name,
+and an older one goes after that.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.checkpoint.convert import Recipe, convert
+from engine.checkpoint.renew import fresh_folder, put_in_place
 from engine.checkpoint.source import SourceCheckpoint
 from engine.models.registry import get_family
 from engine.protocol.errors import InvalidRequest
@@ -35,9 +37,12 @@ def run(
         emit(Progress(id=job_id, stage=stage, done_bytes=done, total_bytes=total))
 
     recipe = Recipe.of(model, family.weight_map(model))
-    made = convert(source, target, recipe, tell, cancelled)
+    replace = spec.get("replace") is True
+    made = convert(source, fresh_folder(target) if replace else target, recipe, tell, cancelled)
+    if replace:
+        put_in_place(made.folder, target)
     return {
-        "path": str(made.folder),
+        "path": str(target),
         "name": source.name,
         "model_type": model.model_type,
         "quant": model.quant,

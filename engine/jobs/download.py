@@ -2,7 +2,8 @@
 
 Spec: {"repo": "OWNER/NAME", "target": path, "id": str} and, where needed, "revision" (default
 main), "endpoint" (a mirror), "room_at": folder in which the model will be converted (its room is
-checked too, case D-08), "hub_proxy", "hub_token". The last one comes from the environment, see
+checked too, case D-08), "recheck": true (whole files too are held against their hashes, and fetched
+again if they differ), "hub_proxy", "hub_token". The last one comes from the environment, see
 `engine.jobs.run`. Result: path, repo, commit, num_bytes, num_files.
 
 Stages of its progress: "check" (listing, config, tokenizer), then "download" with the bytes of all
@@ -22,6 +23,7 @@ from typing import Any
 import msgspec
 
 from engine.checkpoint.files import FileLock, check_space, reading, sync_file
+from engine.checkpoint.origin import PIN_NAME, Origin, read_pin
 from engine.checkpoint.source import CONFIG, INDEX, SIDE_FILES, SINGLE
 from engine.jobs.convert import read_path
 from engine.jobs.hub import Hub, HubFile, HubRepo, check_name
@@ -36,7 +38,6 @@ from engine.protocol.errors import (
 )
 from engine.protocol.messages import Event, Progress
 
-PIN_NAME = "download.json"
 LOCK_NAME = "download.lock"
 REPORT_S = 0.25
 _CONVERTED_SHARE = 1.03  # of the source: records are padded, the index is small
@@ -44,14 +45,6 @@ _LISTING_TRIES = 3
 _INDEX_ENTRY = ".safetensors"
 # No folders, no streams or devices of Windows, no control characters.
 _PLAIN_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\.)[\w-][\w.+ -]*")
-
-
-class Pin(msgspec.Struct, frozen=True):
-    """What a folder is a download of; kept in it, so that a resumed one gets the same bytes."""
-
-    repo: str
-    revision: str
-    commit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +56,7 @@ class _Order:
     revision: str
     target: Path
     room_at: Path | None
+    recheck: bool
 
     @classmethod
     def of(cls, spec: dict[str, Any]) -> "_Order":
@@ -75,6 +69,7 @@ class _Order:
             _text(spec, "revision") or "main",
             read_path(spec, "target"),
             Path(room) if room else None,
+            spec.get("recheck") is True,
         )
 
 
@@ -115,8 +110,10 @@ def _fetch_all(
     repo = _listing(hub, order, hooks)
     small, weights = _wanted(repo)
     with reading(order.target):
-        if repo.commit != _pinned(order):
+        pinned = _pinned(order)
+        if order.recheck or repo.commit != pinned:
             _distrust(order.target, (*small, *weights))
+        if repo.commit != pinned:
             _pin(order, repo.commit)
     _check_room(order, (*small, *weights))
     for file in small:
@@ -145,7 +142,7 @@ def _remove(path: Path) -> None:
 
 
 def _distrust(folder: Path, files: tuple[HubFile, ...]) -> None:
-    """Make parts of files that may come from another commit: their hashes decide what is kept."""
+    """Make parts of files that may be damaged or of another commit: hashes decide what is kept."""
     for file in files:
         if (folder / file.name).is_file():
             (folder / file.name).replace(folder / (file.name + PART))
@@ -155,7 +152,7 @@ def _pin(order: _Order, commit: str) -> None:
     """Write down which commit the folder holds; never half, or the next run could mix two."""
     draft = order.target / (PIN_NAME + PART)
     with draft.open("wb") as out:
-        out.write(msgspec.json.encode(Pin(order.repo, order.revision, commit)))
+        out.write(msgspec.json.encode(Origin(order.repo, order.revision, commit)))
         sync_file(out)
     draft.replace(order.target / PIN_NAME)
 
@@ -223,12 +220,9 @@ def _listing(hub: Hub, order: _Order, hooks: Hooks) -> HubRepo:
 
 
 def _pinned(order: _Order) -> str:
-    path = order.target / PIN_NAME
-    if not path.is_file():
-        return ""
-    try:
-        pin = msgspec.json.decode(path.read_bytes(), type=Pin)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    """Return the commit that the folder holds, so that a resumed download gets the same bytes."""
+    pin = read_pin(order.target)
+    if pin is None:
         return ""
     if pin.repo != order.repo:
         raise InvalidRequest(f"{order.target} holds a download of {pin.repo}.")

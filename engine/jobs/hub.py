@@ -1,10 +1,10 @@
-"""A model hub over HTTP: what a repository holds, and the bytes of one file from an offset on.
+"""A model hub over HTTP: what it has, what a repository holds, and the bytes of one file.
 
 The only module of the engine that opens a connection. Standard library only, on purpose:
 `huggingface_hub` downloads take no cancel, trust sizes instead of hashes, know no read timeout and
 may switch to another transfer without a word; its metadata call reads environment and token files
 and tells the hub what is installed. What is needed of the hub's public API is one GET of JSON and
-ranged GETs. Called by `engine.jobs.download` and `engine.jobs.hub_file`.
+ranged GETs. Called by `engine.jobs.search`, `engine.jobs.download` and `engine.jobs.hub_file`.
 """
 
 import http.client
@@ -12,20 +12,29 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from email.message import Message
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import msgspec
 
 from engine.jobs.hub_errors import HubPlace, lost, refused
-from engine.protocol.errors import InvalidRequest, NetworkError
+from engine.protocol.errors import (
+    GatedModel,
+    InvalidRequest,
+    NetworkError,
+    NotOnHub,
+    TokenNeeded,
+)
 
 ENDPOINT = "https://huggingface.co"
 DIRECT = "direct"
 TIMEOUT_S = 15.0
 _MAX_LISTING_BYTES = 32 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
+_LICENCE = "license:"
+_T = TypeVar("_T")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -49,6 +58,17 @@ class HubRepo:
     repo: str
     commit: str
     files: tuple[HubFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HubHit:
+    """A repository that a search found; `commit` is that of its main branch, "" = not said."""
+
+    repo: str
+    commit: str
+    licence: str
+    downloads: int
+    is_gated: bool
 
 
 class HubBody:
@@ -103,6 +123,36 @@ class Hub:
             urllib.request.ProxyHandler(used), _Redirects((parts.scheme, parts.netloc), self._token)
         )
 
+    def search(self, query: str, tags: Sequence[str], limit: int) -> tuple[HubHit, ...]:
+        """Return repositories with these words in their name and all of these tags, popular first.
+
+        Raises: NetworkError, TokenNeeded.
+        """
+        asked = [("search", query), *(("filter", tag) for tag in tags)]
+        asked += [("sort", "downloads"), ("direction", "-1"), ("limit", str(limit))]
+        url = f"{self.endpoint}/api/models?{urllib.parse.urlencode([*asked, ('full', 'true')])}"
+        try:
+            hits = self._json(url, "", list[_Hit])
+        except NotOnHub as problem:
+            raise NetworkError(
+                f"{self.endpoint} offers no search.", "Paste the model's name, OWNER/NAME, instead."
+            ) from problem
+        except (TokenNeeded, GatedModel) as problem:
+            raise TokenNeeded(
+                f"{self.endpoint} wants an access token before it answers, or another one.",
+                "Enter a token, or choose another hub address in Settings.",
+            ) from problem
+        return tuple(hit.told() for hit in hits if _NAME.fullmatch(hit.id) and not hit.disabled)
+
+    def small_file(self, repo: str, revision: str, name: str) -> bytes:
+        """Return a file that is known to be small, such as config.json.
+
+        Raises: as `repo`.
+        """
+        check_name(repo)
+        at = urllib.parse.quote(revision or "main", safe="")
+        return self._read(f"{self.endpoint}/{repo}/resolve/{at}/{name}", repo)
+
     def repo(self, repo: str, revision: str = "") -> HubRepo:
         """Return commit and files of a repository.
 
@@ -111,20 +161,7 @@ class Hub:
         check_name(repo)
         at = urllib.parse.quote(revision or "main", safe="")
         url = f"{self.endpoint}/api/models/{repo}/revision/{at}?blobs=true"
-        answer = self._open(url, repo, {})
-        try:
-            raw = answer.read(_MAX_LISTING_BYTES)
-        except (OSError, http.client.HTTPException) as problem:
-            raise lost(problem, self._place) from problem
-        finally:
-            answer.close()
-        try:
-            listing = msgspec.json.decode(raw, type=_Listing)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-            raise NetworkError(
-                f"{self.endpoint} did not answer as a model hub does.",
-                "Check the hub address in Settings; a login page of the network may be in between.",
-            ) from problem
+        listing = self._json(url, repo, _Listing)
         return HubRepo(repo, listing.sha, tuple(_file(entry) for entry in listing.siblings))
 
     def open(self, repo: HubRepo, file: HubFile, offset: int) -> HubBody:
@@ -141,6 +178,25 @@ class Hub:
     def lost(self, problem: Exception) -> NetworkError:
         """Return the sentence for a connection that broke."""
         return lost(problem, self._place)
+
+    def _read(self, url: str, repo: str) -> bytes:
+        answer = self._open(url, repo, {})
+        try:
+            return answer.read(_MAX_LISTING_BYTES)
+        except (OSError, http.client.HTTPException) as problem:
+            raise lost(problem, self._place) from problem
+        finally:
+            answer.close()
+
+    def _json(self, url: str, repo: str, kind: type[_T]) -> _T:
+        raw = self._read(url, repo)
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            raise NetworkError(
+                f"{self.endpoint} did not answer as a model hub does.",
+                "Check the hub address in Settings; a login page of the network may be in between.",
+            ) from problem
 
     def _open(self, url: str, repo: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         request = urllib.request.Request(
@@ -181,6 +237,25 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if new is not None and self._token and urllib.parse.urlsplit(newurl)[:2] == self._origin:
             new.add_unredirected_header("Authorization", f"Bearer {self._token}")
         return new
+
+
+class _Hit(msgspec.Struct):
+    id: str
+    sha: str | None = None
+    gated: bool | str = False  # "auto" and "manual" say who grants access
+    disabled: bool = False
+    downloads: int = 0
+    tags: tuple[str, ...] = ()
+
+    def told(self) -> HubHit:
+        licence = next((tag for tag in self.tags if tag.startswith(_LICENCE)), "")
+        return HubHit(
+            self.id,
+            self.sha or "",
+            licence.removeprefix(_LICENCE),
+            self.downloads,
+            bool(self.gated),
+        )
 
 
 class _Lfs(msgspec.Struct):

@@ -50,7 +50,7 @@ def refused(status: int, headers: "Message[str, str]", repo: str, place: HubPlac
         wait = headers.get("Retry-After", "")
         return NetworkError(
             f"{place.endpoint} is busy or out of order (HTTP {status}).",
-            "Try again later; what was fetched is kept.",
+            "Try again later.",
             may_retry=True,
             is_busy=True,
             wait_s=float(wait) if wait.isdecimal() else 0.0,
@@ -65,7 +65,7 @@ def lost(problem: Exception, place: HubPlace) -> NetworkError:
     """Return the error for a connection that was not made, or broke."""
     if any(mark in str(problem) for mark in ("failed: 407", "Error 407")):
         return _proxy_login(place)
-    hint = "Check the network connection; what was fetched is kept."
+    hint = "Check the network connection, then try again."
     if isinstance(problem, ssl.SSLCertVerificationError):
         return NetworkError(
             f"The certificate of {_host(place.endpoint)} is not trusted: {problem.verify_message}.",

@@ -14,8 +14,10 @@ JobRun = Callable[[dict[str, Any], Callable[[Event], None], Callable[[], bool]],
 """(spec, emit, cancelled) -> result of JobDone. Raises: EngineError, Cancelled among them."""
 
 JOBS: dict[str, str] = {
+    "search": "engine.jobs.search",
     "download": "engine.jobs.download",
     "convert": "engine.jobs.convert",
+    "move": "engine.jobs.move",
     "verify": "engine.jobs.verify",
     "profile": "engine.jobs.profile",
 }

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engine.cache.kv import KvPool, KvRows
+from engine.cache.kv import KvPool
 from engine.forward import ForwardBatch
-from engine.layers.linear import Linear
 from engine.layers.rotary import Rotary
-from kernels.reference.dense import attention_decode, attention_prefill, norm_and_rotary_
+from kernels.api import attention_chunk, attention_step, linear
+from kernels.paged import KvRows
+from kernels.steps import AttentionParts
+from kernels.weights import DenseWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,62 +42,51 @@ class AttentionWeights(NamedTuple):
     Shapes: q [N*D, H], k and v [Nkv*D, H], o [H, N*D], norms [D].
     """
 
-    q_proj: Tensor
-    k_proj: Tensor
-    v_proj: Tensor
-    o_proj: Tensor
-    q_norm: Tensor
-    k_norm: Tensor
+    q_proj: DenseWeight
+    k_proj: DenseWeight
+    v_proj: DenseWeight
+    o_proj: DenseWeight
+    q_norm: DenseWeight
+    k_norm: DenseWeight
 
 
 class Attention:
-    """One layer's attention. q, k and v are one product, their norms and rotation one step."""
+    """One layer's attention with the norm before it, added to the residual stream.
 
-    __slots__ = (
-        "_eps",
-        "_head_dim",
-        "_kv",
-        "_layer_id",
-        "_norms",
-        "_num_heads",
-        "_o",
-        "_qk_heads",
-        "_qkv",
-        "_scale",
-    )
+    q, k and v are one product, their norms and rotation one step; decode is one step altogether.
+    """
 
-    def __init__(self, layer_id: int, weights: AttentionWeights, eps: float, kv: KvPool) -> None:
-        head_dim = weights.q_norm.shape[0]
+    __slots__ = ("_decode", "_prefill")
+
+    def __init__(
+        self,
+        layer_id: int,
+        norm: DenseWeight,
+        weights: AttentionWeights,
+        eps: float,
+        kv: KvPool,
+        device: torch.device,
+    ) -> None:
+        dtype, head_dim = kv.dtype, weights.q_norm.shape[0]
         num_heads = weights.q_proj.shape[0] // head_dim
         num_kv_heads = weights.k_proj.shape[0] // head_dim
-        self._layer_id, self._eps, self._kv = layer_id, eps, kv
-        self._head_dim, self._num_heads = head_dim, num_heads
-        self._qk_heads = num_heads + num_kv_heads
-        self._scale = head_dim**-0.5
-        self._qkv = Linear(weights.q_proj, weights.k_proj, weights.v_proj)
-        self._o = Linear(weights.o_proj)
-        self._norms = torch.cat(
-            (weights.q_norm.expand(num_heads, -1), weights.k_norm.expand(num_kv_heads, -1))
+        q_norm, k_norm = (
+            one.dequantise().to(device, dtype) for one in (weights.q_norm, weights.k_norm)
         )
+        parts = AttentionParts(
+            layer_id=layer_id,
+            norm=norm.dequantise().to(device, dtype),
+            eps=eps,
+            qkv=linear((weights.q_proj, weights.k_proj, weights.v_proj), device, dtype),
+            head_norms=torch.cat((q_norm.expand(num_heads, -1), k_norm.expand(num_kv_heads, -1))),
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            output=linear((weights.o_proj,), device, dtype),
+            kv=kv,
+        )
+        self._decode = attention_step(parts, device, dtype)
+        self._prefill = attention_chunk(parts, device, dtype)
 
-    def __call__(self, hidden: Tensor, inputs: AttentionInputs) -> Tensor:
-        """Store this batch's keys and values, then attend. Shapes: [T, H] -> [T, H]."""
-        num_tokens, num_heads, head_dim = hidden.shape[0], self._num_heads, self._head_dim
-        qkv = self._qkv(hidden).view(num_tokens, -1, head_dim)
-        norm_and_rotary_(qkv[:, : self._qk_heads], self._norms, self._eps, inputs.cos, inputs.sin)
-        self._kv.write(inputs.rows, self._layer_id, qkv[:, num_heads:])
-        queries = qkv[:, :num_heads]
-        attended = (self._prefill if inputs.is_prefill else self._decode)(queries, inputs)
-        return self._o(attended.view(num_tokens, num_heads * head_dim))
-
-    def _prefill(self, queries: Tensor, inputs: AttentionInputs) -> Tensor:
-        keys, values = self._kv.read(inputs.rows, self._layer_id, 0)
-        return attention_prefill(queries, keys, values, self._scale)
-
-    def _decode(self, queries: Tensor, inputs: AttentionInputs) -> Tensor:
-        """Attend row by row: a row's result does not depend on who shares the batch."""
-        out = []
-        for row, query in enumerate(queries.unbind(0)):
-            keys, values = self._kv.read(inputs.rows, self._layer_id, row)
-            out.append(attention_decode(query, keys, values, self._scale))
-        return out[0] if len(out) == 1 else torch.stack(out)
+    def __call__(self, hidden: Tensor, inputs: AttentionInputs) -> None:
+        """Store this batch's keys and values, attend, add. Shapes: hidden [T, H], in place."""
+        (self._prefill if inputs.is_prefill else self._decode)(hidden, inputs)

@@ -1,12 +1,10 @@
 """The experts' layer: thin. Routing and residency belong to `engine.moe`."""
 
-from collections.abc import Callable
 from typing import Literal, Protocol
 
 from torch import Tensor
 
-from engine.layers.linear import Linear
-from engine.moe.router import Routing
+from engine.moe.router import Router, Routing
 
 Phase = Literal["prefill", "decode"]
 
@@ -20,26 +18,19 @@ class Experts(Protocol):
 
 
 class MoeLayer:
-    """Router, then experts.
+    """Router, then experts, added to the residual stream.
 
     Attributes:
         moe_layer: index among the layers that have experts (not the layer id).
     """
 
-    __slots__ = ("_experts", "_gate", "_route", "moe_layer")
+    __slots__ = ("_experts", "_router", "moe_layer")
 
-    def __init__(
-        self,
-        moe_layer: int,
-        gate: Tensor,
-        route: Callable[[Tensor], Routing],
-        experts: Experts,
-    ) -> None:
-        """Take the router's weight [E, H] and the rule that turns logits [T, E] into routes."""
+    def __init__(self, moe_layer: int, router: Router, experts: Experts) -> None:
         self.moe_layer = moe_layer
-        self._gate, self._route, self._experts = Linear(gate), route, experts
+        self._router, self._experts = router, experts
 
-    def __call__(self, hidden: Tensor, phase: Phase) -> Tensor:
-        """Return the layer's output. Shapes: [T, H] -> [T, H] of the same dtype."""
-        routing = self._route(self._gate(hidden).float())
-        return self._experts.forward(self.moe_layer, hidden, routing, phase).to(hidden.dtype)
+    def __call__(self, hidden: Tensor, phase: Phase) -> None:
+        """Add the layer's output. Shapes: hidden [T, H], in place."""
+        x, routing = self._router(hidden)
+        hidden.add_(self._experts.forward(self.moe_layer, x, routing, phase))

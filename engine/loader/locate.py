@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.checkpoint.convert import Recipe, convert
 from engine.checkpoint.index import INDEX_NAME
+from engine.checkpoint.renew import fresh_folder, is_current, put_in_place
 from engine.checkpoint.source import SourceCheckpoint
 from engine.models.registry import get_family
 from engine.protocol.errors import FileAccess
@@ -26,7 +27,8 @@ def locate_model(
     """Return the FTW folder that `name` means.
 
     "builtin" (or its source folder) is the model that ships with the program, converted into the
-    data root if it is not there yet (stages "convert" and "verify"); a bare name is a folder under
+    data root if it is not there yet, or if another version shipped since (stages "convert" and
+    "verify"); a bare name is a folder under
     the data root's models; everything else is a path.
     Raises: FileAccess if there is no such folder; what a conversion raises.
     """
@@ -49,10 +51,15 @@ def _builtin(
     cancelled: Callable[[], bool],
 ) -> Path:
     target = home.models / BUILTIN_FOLDER
-    if (target / INDEX_NAME).is_file():
+    is_there = (target / INDEX_NAME).is_file()
+    if is_there and (not source.is_dir() or is_current(target, source)):
         return target
     checkpoint = SourceCheckpoint(source)
     family = get_family(checkpoint.model_type)
     spec = family.read_config(checkpoint.config)
-    convert(checkpoint, target, Recipe.of(spec, family.weight_map(spec)), progress, cancelled)
+    recipe = Recipe.of(spec, family.weight_map(spec))
+    fresh = fresh_folder(target) if is_there else target
+    convert(checkpoint, fresh, recipe, progress, cancelled)
+    if is_there:
+        put_in_place(fresh, target)
     return target

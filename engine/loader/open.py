@@ -16,38 +16,49 @@ import torch
 from engine.cache.kv import KvPool, kv_bytes_per_token
 from engine.cache.pages import PageAllocator
 from engine.checkpoint.ftw import FtwReader
+from engine.loader.captured import CapturedRequest, build_captured
 from engine.loader.locate import locate_model
 from engine.loader.parts import LoadedModel, LoadWatch
 from engine.loader.plan import (
+    MOST_CHUNK_TOKENS,
     LoadPlan,
     ModelCost,
     Room,
+    captured_chunk_tokens,
     choose_threads,
     plan_load,
     total_params,
 )
+from engine.loader.way import Way, choose_way
+from engine.loader.weights import on_device, read_weights
 from engine.memory.bandwidth import ProfileKey, Rates, profile_path, read_profile, stale_reason
 from engine.memory.budget import PAGE_TOKENS
 from engine.models.base import ModelFamily, Parts
 from engine.models.registry import get_family
 from engine.models.spec import ModelSpec
 from engine.moe.cache import ExpertCache
+from engine.moe.device_experts import DeviceExperts
 from engine.moe.executor import MoeExecutor, MoeOptions
 from engine.moe.pool import ExpertPool
-from engine.protocol.errors import BudgetError, Cancelled, InvalidRequest
-from engine.protocol.messages import Budget, DeviceInfo, Load, ModelInfo
+from engine.protocol.errors import BudgetError, InvalidRequest
+from engine.protocol.messages import Budget, DeviceInfo, Load, MissPolicy, ModelInfo
+from engine.runner.captured import CapturedDecode
 from engine.runner.model_runner import ModelRunner
 from engine.settings import ENGINE_VERSION, EngineSettings
 from engine.system import cpu_title, host_memory, usable_cores
 from engine.text.chat import ChatText
+from kernels.cuda import cuda_obstacle
+from kernels.cuda.tools import Tools
 from kernels.device.base import LOST_ERRORS, Device, DeviceLostError, DeviceMemoryError
 from kernels.device.registry import open_device
 from kernels.layouts import RecordLayout
 from kernels.registry import choices
 
 CHUNK_TOKENS = 256
-MAX_CHUNK_TOKENS = 8192
-DTYPE = torch.float32  # of activations and KV: decision of the foundation
+MAX_CHUNK_TOKENS = MOST_CHUNK_TOKENS
+
+
+OpenTools = Callable[[Device | None, EngineSettings], tuple[Tools | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +69,77 @@ class _Checkpoint:
     family: ModelFamily
     spec: ModelSpec
     chat: ChatText
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A device, how the model will run on it, and how its memory is divided."""
+
+    device: Device
+    way: Way
+    tools: Tools | None
     cost: ModelCost
+    plan: LoadPlan
 
 
-def open_model(command: Load, settings: EngineSettings, watch: LoadWatch) -> LoadedModel:
+def open_model(
+    command: Load,
+    settings: EngineSettings,
+    watch: LoadWatch,
+    open_reader: Callable[[Path], FtwReader] = FtwReader,
+    open_tools: OpenTools | None = None,
+) -> LoadedModel:
     """Load a model. Stages: "convert" and "verify" (built-in, first time), "read", "build".
 
+    `open_reader` opens the folder; another one may bring experts from elsewhere than its files.
+    `open_tools` says what the device offers for captured steps; the default asks the card.
     Raises: FileAccess, UnsupportedCheckpoint, CorruptCheckpoint, BudgetError (before reading),
         InvalidRequest (device, chunk size), Cancelled. Everything is freed then.
     """
     start_s = time.monotonic()
     device_name = _one_device(command.devices)
     folder = locate_model(command.model, settings.home, watch.progress, watch.cancelled)
-    checkpoint = _read_facts(folder, _chunk_tokens(command.chunk_tokens))
+    checkpoint = _read_facts(open_reader(folder))
     set_threads(checkpoint.reader.layout, settings.threads)
     try:
         with ExitStack() as stack:
-            device, plan = _plan(checkpoint, device_name, settings, command.budget)
+            tools = open_tools or card_tools
+            opened = _open_device(checkpoint, device_name, settings, command, tools)
+            device, plan = opened.device, opened.plan
             stack.callback(device.close)
             pool = _fill_pool(checkpoint.reader, device, watch, stack)
             rates, notices = _rates(checkpoint, device, settings)
             if pool.pin_problem and not device.emulated:
                 notices.append(("not_pinned", pool.pin_problem))
-            kv = _make_kv(checkpoint.spec, device, plan)
+            kv = _make_kv(checkpoint.spec, opened)
             stack.callback(kv.close)
-            cache = ExpertCache(
-                pool, device, plan.division.expert_slots, plan.budget.bounds().max_slots
-            )
-            stack.callback(cache.close)
-            options = MoeOptions(staging_records=plan.staging_records, dtype=DTYPE)
-            experts = MoeExecutor(pool, cache, command.policy, rates, device, options)
-            stack.callback(experts.close)
-            parts = Parts(device=device.torch_device, dtype=DTYPE, kv=kv, experts=experts)
-            model = checkpoint.family.build(
-                checkpoint.spec, _weights(checkpoint.reader, watch), parts
-            )
-            runner = ModelRunner(model, kv, device, settings.max_rows)
+            weight = read_weights(checkpoint.reader, watch)
+            experts: DeviceExperts | MoeExecutor
+            program: CapturedDecode | None = None
+            if opened.way.captured is not None and opened.tools is not None:
+                weight = on_device(weight, device)
+                request = CapturedRequest(
+                    plan=opened.way.captured,
+                    spec=checkpoint.spec,
+                    pool=pool,
+                    kv=kv,
+                    device=device,
+                    tools=opened.tools,
+                    num_slots=plan.division.expert_slots,
+                    staging_records=plan.staging_records,
+                    policy=command.policy,
+                    rates=rates,
+                    num_threads=settings.threads,
+                )
+                built = build_captured(request, checkpoint.family, weight, stack)
+                experts, program = built.experts, built.program
+            else:
+                experts = _make_experts(pool, rates, opened, command.policy, stack)
+            parts = Parts(device.torch_device, opened.way.dtype, kv, experts)
+            model = checkpoint.family.build(checkpoint.spec, weight, parts)
+            runner = ModelRunner(model, kv, device, settings.max_rows, program)
             return LoadedModel(
-                info=_info(checkpoint, command, folder, time.monotonic() - start_s),
+                info=_info(checkpoint, opened.cost, command, folder, time.monotonic() - start_s),
                 device=_device_info(device, plan),
                 budget=plan.budget,
                 chat=checkpoint.chat,
@@ -105,10 +149,7 @@ def open_model(command: Load, settings: EngineSettings, watch: LoadWatch) -> Loa
                 experts=experts,
                 policy=command.policy,
                 free_bytes=device.free_bytes,
-                kernels={
-                    choice.op: f"{choice.name}: {choice.reason}"
-                    for choice in choices(device.name, checkpoint.reader.layout.encoding)
-                },
+                kernels=_kernels(checkpoint, opened),
                 notices=tuple(notices),
                 memory_errors=(DeviceMemoryError, torch.OutOfMemoryError),
                 lost_errors=LOST_ERRORS,
@@ -135,54 +176,84 @@ def _one_device(names: tuple[str, ...]) -> str:
     return names[0]
 
 
-def _chunk_tokens(asked: int) -> int:
+def _read_facts(reader: FtwReader) -> _Checkpoint:
+    family = get_family(reader.model_type)
+    spec = family.read_config(reader.config)
+    return _Checkpoint(reader, family, spec, ChatText.from_folder(reader.folder))
+
+
+def _open_device(
+    checkpoint: _Checkpoint,
+    name: str,
+    settings: EngineSettings,
+    command: Load,
+    open_tools: OpenTools,
+) -> _Opened:
+    """Divide the device, then open it with the emulated total if it has no memory of its own."""
+    total, available = host_memory()
+    emulated = not name.startswith("cuda")
+    device = None if emulated else _open(name, None)
+    try:
+        tools, obstacle = open_tools(device, settings)
+        way = choose_way(
+            checkpoint.reader, checkpoint.family, checkpoint.spec, obstacle, settings.max_rows
+        )
+        room = Room(
+            emulated=emulated,
+            device_total_bytes=device.total_bytes() if device else 0,
+            device_free_bytes=device.free_bytes() if device else 0,
+            host_total_bytes=total,
+            host_available_bytes=available,
+            asked_bytes=settings.device_bytes,
+        )
+        chunk = _chunk_tokens(command.chunk_tokens, checkpoint.spec, way, room)
+        cost = _cost(checkpoint, way, chunk)
+        asked = command.budget or Budget()
+        plan = plan_load(cost, checkpoint.spec, room, asked, settings.max_rows)
+    except BaseException:
+        if device is not None:
+            device.close()
+        raise
+    return _Opened(device or _open(name, plan.budget.total_bytes), way, tools, cost, plan)
+
+
+def card_tools(device: Device | None, settings: EngineSettings) -> tuple[Tools | None, str]:
+    """Return what captured steps need of a device, or what it lacks for them."""
+    if device is None:
+        return None, "there is no card"
+    if not device.keeps_addresses:
+        return None, "the card's memory cannot grow in place"
+    if obstacle := cuda_obstacle():
+        return None, obstacle
+    from kernels.cuda.card_tools import CudaTools  # asks the driver; a CPU never gets here (E-13)
+
+    return CudaTools(device.torch_device, settings.home.caches / "kernels"), ""
+
+
+def _chunk_tokens(asked: int, spec: ModelSpec, way: Way, room: Room) -> int:
     if not 0 <= asked <= MAX_CHUNK_TOKENS:
         raise InvalidRequest(
             f"chunk_tokens is {asked}; it must lie between 1 and {MAX_CHUNK_TOKENS}, or be 0."
         )
-    return asked or CHUNK_TOKENS
+    if asked or way.captured is None:
+        return asked or CHUNK_TOKENS
+    return captured_chunk_tokens(spec, room.device_total_bytes)
 
 
-def _read_facts(folder: Path, chunk_tokens: int) -> _Checkpoint:
-    reader = FtwReader(folder)
-    family = get_family(reader.model_type)
-    spec = family.read_config(reader.config)
+def _cost(checkpoint: _Checkpoint, way: Way, chunk_tokens: int) -> ModelCost:
+    reader, spec = checkpoint.reader, checkpoint.spec
     dense = sum(math.prod(one.shape) for one in reader.index.tensors if one.role == "dense")
-    cost = ModelCost(
+    token = kv_bytes_per_token(spec.num_layers, spec.num_kv_heads, spec.head_dim, way.dtype)
+    return ModelCost(
         dense_values=dense,
         record_bytes=reader.record_bytes,
         num_records=reader.num_records,
         num_experts=reader.num_experts,
         chunk_tokens=chunk_tokens,
-        kv_token_bytes=kv_bytes_per_token(spec.num_layers, spec.num_kv_heads, spec.head_dim, DTYPE),
+        kv_token_bytes=token,
+        dense_bytes=way.dense_bytes,
+        scratch_bytes=way.scratch_bytes,
     )
-    return _Checkpoint(reader, family, spec, ChatText.from_folder(folder), cost)
-
-
-def _plan(
-    checkpoint: _Checkpoint, name: str, settings: EngineSettings, asked: Budget | None
-) -> tuple[Device, LoadPlan]:
-    """Divide the device, then open it with the emulated total if it has no memory of its own."""
-    total, available = host_memory()
-    emulated = not name.startswith("cuda")
-    device = None if emulated else _open(name, None)
-    room = Room(
-        emulated=emulated,
-        device_total_bytes=device.total_bytes() if device else 0,
-        device_free_bytes=device.free_bytes() if device else 0,
-        host_total_bytes=total,
-        host_available_bytes=available,
-        asked_bytes=settings.device_bytes,
-    )
-    try:
-        plan = plan_load(
-            checkpoint.cost, checkpoint.spec, room, asked or Budget(), settings.max_rows
-        )
-    except BaseException:
-        if device is not None:
-            device.close()
-        raise
-    return device or _open(name, plan.budget.total_bytes), plan
 
 
 def _open(name: str, budget_bytes: int | None) -> Device:
@@ -202,40 +273,48 @@ def _fill_pool(reader: FtwReader, device: Device, watch: LoadWatch, stack: ExitS
     return pool
 
 
-def _make_kv(spec: ModelSpec, device: Device, plan: LoadPlan) -> KvPool:
+def _make_kv(spec: ModelSpec, opened: _Opened) -> KvPool:
+    plan = opened.plan
     return KvPool(
         spec.num_layers,
         spec.num_kv_heads,
         spec.head_dim,
-        DTYPE,
-        device,
+        opened.way.dtype,
+        opened.device,
         plan.budget.bounds().max_kv_tokens // PAGE_TOKENS,
         plan.division.kv_tokens // PAGE_TOKENS,
     )
 
 
-def _weights(reader: FtwReader, watch: LoadWatch) -> Callable[[str], torch.Tensor]:
-    """Return the family's way to dense weights: cancellable, and telling how far it is."""
-    done = 0
+def _make_experts(
+    pool: ExpertPool, rates: Rates | None, opened: _Opened, policy: MissPolicy, stack: ExitStack
+) -> MoeExecutor:
+    """Build the experts of a model whose layers run one by one."""
+    plan, device = opened.plan, opened.device
+    cache = ExpertCache(pool, device, plan.division.expert_slots, plan.budget.bounds().max_slots)
+    stack.callback(cache.close)
+    options = MoeOptions(staging_records=plan.staging_records, dtype=opened.way.dtype)
+    experts = MoeExecutor(pool, cache, policy, rates, device, options)
+    stack.callback(experts.close)
+    return experts
 
-    def weight(name: str) -> torch.Tensor:
-        nonlocal done
-        if watch.cancelled():
-            raise Cancelled("Loading was cancelled.")
-        tensor = reader.weight(name)
-        done += tensor.numel()
-        watch.progress("build", min(done, total), total)
-        return tensor
 
-    total = sum(math.prod(one.shape) for one in reader.index.tensors if one.role == "dense")
-    return weight
+def _kernels(checkpoint: _Checkpoint, opened: _Opened) -> dict[str, str]:
+    """Return which implementation runs each operation, and why."""
+    encoding = checkpoint.reader.layout.encoding
+    found = {one.op: f"{one.name}: {one.reason}" for one in choices(opened.device.name, encoding)}
+    if opened.way.captured is not None:
+        found["decode"] = "captured: one graph a step, experts on card and CPU at once"
+    elif not opened.device.emulated:
+        found["decode"] = f"layer by layer: {opened.way.reason}"
+    return found
 
 
 def _rates(
     checkpoint: _Checkpoint, device: Device, settings: EngineSettings
 ) -> tuple[Rates | None, list[tuple[str, str]]]:
     """Return the measured rates, and a notice if they are stale. No measurement = no rates."""
-    key = profile_key(checkpoint.reader.layout.encoding, checkpoint.cost.record_bytes, device)
+    key = profile_key(checkpoint.reader.layout.encoding, checkpoint.reader.record_bytes, device)
     path = profile_path(settings.home.profiles, device.title, key.format)
     profile = read_profile(path)
     if profile is None:
@@ -269,9 +348,11 @@ def _device_info(device: Device, plan: LoadPlan) -> DeviceInfo:
     )
 
 
-def _info(checkpoint: _Checkpoint, command: Load, folder: Path, load_s: float) -> ModelInfo:
+def _info(
+    checkpoint: _Checkpoint, cost: ModelCost, command: Load, folder: Path, load_s: float
+) -> ModelInfo:
     reader, spec = checkpoint.reader, checkpoint.spec
-    params, active = total_params(checkpoint.cost, spec)
+    params, active = total_params(cost, spec)
     return ModelInfo(
         path=str(folder),
         name=reader.name,
@@ -288,7 +369,7 @@ def _info(checkpoint: _Checkpoint, command: Load, folder: Path, load_s: float) -
         pool_bytes=reader.pool_bytes,
         total_params=params,
         active_params=active,
-        chunk_tokens=checkpoint.cost.chunk_tokens,
+        chunk_tokens=cost.chunk_tokens,
         sampling=checkpoint.chat.sampling,
         devices=command.devices,
         load_s=load_s,

@@ -16,8 +16,11 @@ from engine.memory.budget import (
 from engine.models.spec import ModelSpec
 from engine.protocol.messages import Budget
 
-FLOAT_BYTES = 4  # activations, KV and dense weights are float32 in the foundation
+FLOAT_BYTES = 4
 HIDDEN_COPIES = 16  # live activations of one layer, in vectors of the hidden size
+TILE_TOKENS = 4096  # tokens whose experts are computed together
+CHUNK_SHARE = 0.02
+MOST_CHUNK_TOKENS = 32_768
 STAGING_SHARE = 0.15  # of the device; above it, staging is smaller than two layers
 # Values of one expert that keep a thread busy. Waking a thread for less costs more than it saves:
 # the built-in model (110,592) decodes at 188 tok/s with one thread, 79 with two (two Zen 5 cores,
@@ -36,6 +39,9 @@ class ModelCost:
         num_experts: experts of one layer.
         chunk_tokens: prompt tokens per step.
         kv_token_bytes: keys and values of one token.
+        dense_bytes: dense weights as they lie on the device.
+        scratch_bytes: buffers of captured steps; 0 = steps are not captured, and attention of a
+            chunk works out all its scores at once.
     """
 
     dense_values: int
@@ -44,6 +50,8 @@ class ModelCost:
     num_experts: int
     chunk_tokens: int
     kv_token_bytes: int
+    dense_bytes: int
+    scratch_bytes: int = 0
 
     @property
     def pool_bytes(self) -> int:
@@ -88,7 +96,7 @@ def plan_load(
     staging = _staging_records(cost, spec, total)
     parts = MemoryBudget(
         total_bytes=total or 0,
-        weights_bytes=cost.dense_values * FLOAT_BYTES,
+        weights_bytes=cost.dense_bytes,
         runtime_bytes=_activation_bytes(cost, spec, max_rows) + staging * cost.record_bytes,
         kv_token_bytes=cost.kv_token_bytes,
         record_bytes=cost.record_bytes,
@@ -132,8 +140,39 @@ def _staging_records(cost: ModelCost, spec: ModelSpec, total: int | None) -> int
 def _activation_bytes(cost: ModelCost, spec: ModelSpec, max_rows: int) -> int:
     """Estimate of one step's peak: hidden states, attention scores of a chunk, logits."""
     rows = max(cost.chunk_tokens, max_rows)
+    if cost.scratch_bytes:
+        return cost.scratch_bytes + rows * captured_token_bytes(spec) + _tile_bytes(spec, rows)
     hidden = rows * spec.hidden * HIDDEN_COPIES
     routes = rows * spec.router.top_k * spec.hidden
     scores = 2 * rows * spec.num_heads * spec.max_context
     logits = 2 * max_rows * spec.vocab_size
     return (hidden + routes + scores + logits) * FLOAT_BYTES
+
+
+def captured_token_bytes(spec: ModelSpec) -> int:
+    """Bytes that one token of a prompt chunk takes where steps are captured, experts aside.
+
+    The residual stream and two rows beside it in float32; q, k, v and what attention gives in two
+    bytes, once more as the contiguous keys and values of a suffix.
+    """
+    width = (2 * spec.num_heads + 4 * spec.num_kv_heads) * spec.head_dim
+    return 3 * spec.hidden * FLOAT_BYTES + 2 * width
+
+
+def captured_chunk_tokens(spec: ModelSpec, device_bytes: int) -> int:
+    """Return the prompt tokens of a step where steps are captured.
+
+    A prompt that is one chunk lets each expert cross the link once, so a chunk is as long as 2 % of
+    the device hold. A fixed rule of model and card, because chunk borders decide the last bits.
+
+    Returns: a multiple of 256 within 512..`MOST_CHUNK_TOKENS`, at most the model's context.
+    """
+    fit = int(device_bytes * CHUNK_SHARE) // captured_token_bytes(spec)
+    most = min(MOST_CHUNK_TOKENS, -(-spec.max_context // 256) * 256)
+    return min(most, max(512, fit // 256 * 256))
+
+
+def _tile_bytes(spec: ModelSpec, rows: int) -> int:
+    """Experts' activations of a tile of tokens, and the rows that wait for their merge."""
+    routes = min(rows, TILE_TOKENS) * spec.router.top_k
+    return routes * (2 * spec.moe_intermediate + FLOAT_BYTES * spec.hidden)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from engine.cache.kv import KvPool
     from engine.forward import ForwardBatch
-    from engine.moe.executor import MoeExecutor
+    from engine.layers.moe import Experts
+    from kernels.weights import DenseWeight
 
 
 class ExpertName(NamedTuple):
@@ -56,6 +57,32 @@ class WeightMap:
         )
 
 
+class DecodeLayer(NamedTuple):
+    """One layer's weights outside its experts, by role; see `DecodeWeights`."""
+
+    input_norm: "DenseWeight"
+    q: "DenseWeight"
+    k: "DenseWeight"
+    v: "DenseWeight"
+    q_norm: "DenseWeight"
+    k_norm: "DenseWeight"
+    o: "DenseWeight"
+    post_norm: "DenseWeight"
+    router: "DenseWeight"
+
+
+class DecodeWeights(NamedTuple):
+    """The weights of a plain decoder whose layers all have experts, for captured steps.
+
+    Attention with a norm on each head of q and k, rotary in halves, softmax top-k routing.
+    """
+
+    embedding: "DenseWeight"
+    layers: tuple[DecodeLayer, ...]
+    final_norm: "DenseWeight"
+    head: "DenseWeight"
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a model needs beside its weights, built by the loader."""
@@ -63,7 +90,7 @@ class Parts:
     device: "torch.device"
     dtype: "torch.dtype"  # of activations
     kv: "KvPool"
-    experts: "MoeExecutor"
+    experts: "Experts"
 
 
 class Model(Protocol):
@@ -90,8 +117,12 @@ class ModelFamily(Protocol):
         """Return the checkpoint names of this family."""
         ...
 
-    def build(
-        self, spec: ModelSpec, weight: Callable[[str], "torch.Tensor"], parts: Parts
-    ) -> Model:
-        """Build the model; `weight(name)` gives the dense tensor, dequantised, float32."""
+    def decode_weights(
+        self, spec: ModelSpec, weight: Callable[[str], "DenseWeight"]
+    ) -> DecodeWeights | None:
+        """Return the weights by role; None if this model is none that steps are captured of."""
+        ...
+
+    def build(self, spec: ModelSpec, weight: Callable[[str], "DenseWeight"], parts: Parts) -> Model:
+        """Build the model; `weight(name)` gives a dense weight as it is stored."""
         ...

@@ -14,14 +14,15 @@ from torch import Tensor
 from engine.forward import ForwardBatch
 from engine.layers.attention import Attention, AttentionInputs, AttentionWeights
 from engine.layers.embedding import Embedding, Head, pick_rows
-from engine.layers.mlp import GatedMlp
+from engine.layers.mlp import GatedMlp, MlpWeights
 from engine.layers.moe import MoeLayer
 from engine.layers.norm import RmsNorm
 from engine.layers.rotary import Rotary
-from engine.models.base import Parts, WeightMap
+from engine.models.base import DecodeLayer, DecodeWeights, Parts, WeightMap
 from engine.models.config import ConfigReader
 from engine.models.spec import ModelSpec, RouterSpec
 from engine.moe.router import Router
+from kernels.weights import DenseWeight
 
 # Keys that would change the maths, with the values that this file computes.
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -118,29 +119,45 @@ def weight_map(spec: ModelSpec) -> WeightMap:
     return WeightMap(dense=tuple(names), expert=_EXPERT, parts=_PARTS)
 
 
-def build(spec: ModelSpec, weight: Callable[[str], Tensor], parts: Parts) -> "Qwen3Moe":
-    """Build the model; `weight(name)` gives the dense tensor, dequantised, float32.
+def build(spec: ModelSpec, weight: Callable[[str], DenseWeight], parts: Parts) -> "Qwen3Moe":
+    """Build the model; `weight(name)` gives a dense weight as it is stored.
 
     Raises: ValueError if the KV pool is of another dtype than the activations.
     """
     if parts.kv.dtype != parts.dtype:
         raise ValueError(f"KV of {parts.kv.dtype} beside activations of {parts.dtype}")
+    place = (parts.device, parts.dtype)
+    layers = [_build_layer(spec, layer_id, weight, parts) for layer_id in range(spec.num_layers)]
+    table = weight(_EMBEDDING)
+    head = Head(table if spec.tie_embeddings else weight(_HEAD), *place)
+    final_norm = RmsNorm(weight(_FINAL_NORM), spec.rms_eps, *place)
+    return Qwen3Moe(spec, parts, Embedding(table, *place), layers, final_norm, head)
 
-    def get(name: str) -> Tensor:
-        return weight(name).to(device=parts.device, dtype=parts.dtype)
 
-    layers = [_build_layer(spec, layer_id, get, parts) for layer_id in range(spec.num_layers)]
-    embedding = Embedding(get(_EMBEDDING))
-    head = Head(embedding.table if spec.tie_embeddings else get(_HEAD))
-    return Qwen3Moe(spec, parts, embedding, layers, RmsNorm(get(_FINAL_NORM), spec.rms_eps), head)
+def decode_weights(spec: ModelSpec, weight: Callable[[str], DenseWeight]) -> DecodeWeights | None:
+    """Return the weights by role; None if a layer has no experts."""
+    if len(spec.moe_layers) != spec.num_layers:
+        return None
+    names = (
+        "input_layernorm",
+        *(f"self_attn.{part}" for part in ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm")),
+        "self_attn.o_proj",
+        "post_attention_layernorm",
+        _ROUTER,
+    )
+    layers = tuple(
+        DecodeLayer(*(weight(_in_layer(layer_id, name)) for name in names))
+        for layer_id in range(spec.num_layers)
+    )
+    embedding = weight(_EMBEDDING)
+    head = embedding if spec.tie_embeddings else weight(_HEAD)
+    return DecodeWeights(embedding, layers, weight(_FINAL_NORM), head)
 
 
 class DecoderLayer(NamedTuple):
-    """One layer: each half is normed, computed, and added to the residual stream."""
+    """One layer: each half norms the residual stream, computes, and adds to it."""
 
-    input_norm: RmsNorm
     attention: Attention
-    post_norm: RmsNorm
     mlp: MoeLayer | GatedMlp
 
 
@@ -167,28 +184,29 @@ class Qwen3Moe:
         inputs = AttentionInputs.of(batch, self._kv, self._rotary, self._dtype)
         hidden = self._embedding(batch.token_ids)
         for layer in self._layers:
-            hidden.add_(layer.attention(layer.input_norm(hidden), inputs))
-            hidden.add_(layer.mlp(layer.post_norm(hidden), batch.phase))
+            layer.attention(hidden, inputs)
+            layer.mlp(hidden, batch.phase)
         return self._head(self._final_norm(pick_rows(hidden, batch.logit_rows)))
 
 
 def _build_layer(
-    spec: ModelSpec, layer_id: int, get: Callable[[str], Tensor], parts: Parts
+    spec: ModelSpec, layer_id: int, weight: Callable[[str], DenseWeight], parts: Parts
 ) -> DecoderLayer:
-    def part(name: str) -> Tensor:
-        return get(_in_layer(layer_id, name))
+    def part(name: str) -> DenseWeight:
+        return weight(_in_layer(layer_id, name))
 
-    input_norm, post_norm = (RmsNorm(part(name), spec.rms_eps) for name in _NORMS)
+    eps, place = spec.rms_eps, (parts.device, parts.dtype)
+    input_norm, post_norm = (part(name) for name in _NORMS)
     attention = AttentionWeights(*(part(name) for name in _ATTENTION))
     mlp: MoeLayer | GatedMlp
     if layer_id in spec.moe_layers:
-        router = Router(spec.router, parts.device)
-        index = spec.moe_layers.index(layer_id)
-        mlp = MoeLayer(index, part(_ROUTER), router, parts.experts)
+        router = Router(spec.router, post_norm, eps, part(_ROUTER), *place)
+        mlp = MoeLayer(spec.moe_layers.index(layer_id), router, parts.experts)
     else:
-        mlp = GatedMlp(*(part(name) for name in _DENSE_MLP))
+        weights = MlpWeights(*(part(name) for name in _DENSE_MLP))
+        mlp = GatedMlp(RmsNorm(post_norm, eps, *place), weights, *place)
     return DecoderLayer(
-        input_norm, Attention(layer_id, attention, spec.rms_eps, parts.kv), post_norm, mlp
+        Attention(layer_id, input_norm, attention, eps, parts.kv, parts.device), mlp
     )
 
 

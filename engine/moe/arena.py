@@ -32,6 +32,11 @@ class ExpertArena:
         """Mapped bytes: slots times record."""
         return self.num_slots * self._record_bytes
 
+    @property
+    def address(self) -> int:
+        """Where slot 0 begins on the device; with a region that grows in place, for good."""
+        return self._region.tensor.data_ptr()
+
     def slot(self, slot: SlotId) -> torch.Tensor:
         """Return a slot's bytes, uint8 [record_bytes]; valid until the next resize."""
         return self._views[slot]

@@ -18,7 +18,7 @@ class Job(NamedTuple):
     """An expert, and the routes (token, k) that want it."""
 
     record: int
-    routes: tuple[tuple[int, int], ...]
+    routes: Sequence[tuple[int, int]]
 
 
 Work = Sequence[tuple[Job, torch.Tensor]]  # experts, each with the record to compute it from
@@ -73,21 +73,7 @@ def compute_jobs(
     for first in range(0, len(work), kernel.capacity):
         part = work[first : first + kernel.capacity]
         kernel.load([record for _, record in part])
-        if len(hidden) == 1:
-            places = out[0].unbind(0)
-            for (job, _), row in zip(part, kernel.each(hidden[0]).unbind(0), strict=True):
-                places[job.routes[0][1]].copy_(row)
-            continue
-        for place, (job, _) in enumerate(part):
-            for token, k in job.routes:
-                out[token, k].copy_(kernel.row(hidden[token], place))
-
-
-def compute_routes(
-    kernel: ExpertKernel, job: Job, record: torch.Tensor, hidden: torch.Tensor, out: torch.Tensor
-) -> None:
-    """Compute one expert; see `compute_jobs`."""
-    compute_jobs(kernel, [(job, record)], hidden, out)
+        kernel.into(out, hidden, [job.routes for job, _ in part])
 
 
 class InlineBranch:

@@ -9,7 +9,7 @@ steps the safe point resizes it. All calls come from the step loop's thread.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -27,6 +27,8 @@ from engine.protocol.errors import DeviceError
 from engine.protocol.messages import MissPolicy
 from kernels.api import expert_kernel, merge_routes
 from kernels.device.base import LOST_ERRORS, Device, Event
+
+NO_MISSES = MissPlan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,10 @@ class MoeCounters:
     prefill_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """One layer's decode step, planned: who uses which record, and who serves it."""
 
-    users: dict[int, tuple[tuple[int, int], ...]]
+    users: dict[int, list[tuple[int, int]]]
     touched: Touched
     plan: MissPlan
 
@@ -242,12 +243,15 @@ class MoeExecutor:
             for k, expert in enumerate(experts):
                 users.setdefault(base + expert, []).append((token, k))
         touched = self._cache.touch(users)
+        if not touched.misses:
+            return _Step(users, touched, NO_MISSES)
         misses = [
             Miss(record, last, self._pool.memory_class(record) == "pinned")
             for record, last in touched.misses.items()
         ]
-        plan = plan_misses(misses, self._policy, self._rates, self._cache.room)
-        return _Step({record: tuple(routes) for record, routes in users.items()}, touched, plan)
+        return _Step(
+            users, touched, plan_misses(misses, self._policy, self._rates, self._cache.room)
+        )
 
     def _publish(
         self,
@@ -257,6 +261,8 @@ class MoeExecutor:
     ) -> None:
         """Start the CPU first, then the copies of those fills that get a slot."""
         self._branch.publish(x, [step.job(record) for record in step.plan.cpu])
+        if not step.plan.fills:
+            return
         after = self._device.record()
         for record in step.plan.fills[: self._cache.room]:
             filled[record] = self._cache.fill(record, after)
@@ -283,16 +289,20 @@ class MoeExecutor:
         if not self._device.inline:
             compute_jobs(self._kernel, work, x, rows)
             work = []
+        if len(filled) == len(step.plan.fills):
+            return work
         rest = step.plan.fills[len(filled) :]
         for record, staged in self._stream.records(rest, self._fills):
             compute_jobs(self._kernel, [(step.job(record), staged)], x, rows)
         return work
 
     def _count(self, step: _Step) -> None:
+        users = step.users
         for kind, records in (
             ("hits", step.touched.hits),
             ("fills", step.plan.fills),
             ("cpu", step.plan.cpu),
         ):
-            self._routes[kind] += sum(len(step.users[record]) for record in records)
-        self._cache.count(record for record, routes in step.users.items() for _ in routes)
+            if records:
+                self._routes[kind] += sum([len(users[record]) for record in records])
+        self._cache.count([record for record, routes in users.items() for _ in routes])

@@ -51,6 +51,11 @@ class ExpertPool:
         first = moe_layer * self.num_experts
         return self.storage[first : first + self.num_experts]
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the device can read the records directly."""
+        return self._buffer.pinned
+
     def memory_class(self, index: int) -> MemoryClass:
         """Say whether the device can read this record directly. One class per pool for now."""
         if not 0 <= index < self.num_records:

@@ -1,4 +1,4 @@
-"""From router logits to routes, by the checkpoint's rule. Knows no experts and no residency.
+"""From hidden states to routes, by the checkpoint's rule. Knows no experts and no residency.
 
 Called by the families (`engine.models`), which hold the rule (`RouterSpec`).
 """
@@ -8,7 +8,9 @@ from typing import Protocol
 
 import torch
 
-from kernels.api import TopK, topk_softmax
+from kernels.api import linear, router_step, topk_softmax
+from kernels.steps import RouterParts
+from kernels.weights import DenseWeight
 
 
 class RouterRule(Protocol):
@@ -54,21 +56,47 @@ class Routing:
 
 
 class Router:
-    """A rule on a device. Raises ValueError for a score it does not know."""
+    """One layer's router: the norm before it, its weight, and the rule.
 
-    def __init__(self, rule: RouterRule, device: torch.device) -> None:
-        if rule.score != "softmax":
-            raise ValueError(f"unknown router score {rule.score}")
-        if not 1 <= rule.top_k <= rule.num_experts:
-            raise ValueError(f"top-{rule.top_k} of {rule.num_experts} experts")
-        self._rule = rule
-        self._choose: TopK = topk_softmax(device)
+    Raises: ValueError for a score it does not know.
+    """
 
-    def __call__(self, logits: torch.Tensor) -> Routing:
-        """Route. Shapes: logits [T, E] -> Routing of [T, K]."""
-        rule = self._rule
-        ids, weights = self._choose(logits, rule.top_k, rule.normalise, rule.scale)
-        return Routing(ids, weights)
+    __slots__ = ("_step",)
+
+    def __init__(
+        self,
+        rule: RouterRule,
+        norm: DenseWeight,
+        eps: float,
+        gate: DenseWeight,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Take the rule, the norm's weight [H] and the router's [E, H]."""
+        check_rule(rule)
+        parts = RouterParts(
+            norm=norm.dequantise().to(device, dtype),
+            eps=eps,
+            gate=linear((gate,), device, dtype),
+            choose=topk_softmax(device),
+            top_k=rule.top_k,
+            normalise=rule.normalise,
+            scale=rule.scale,
+        )
+        self._step = router_step(parts, device, dtype)
+
+    def __call__(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Routing]:
+        """Return the experts' input and the routes. Shapes: hidden [T, H] -> [T, H], [T, K]."""
+        x, ids, weights = self._step(hidden)
+        return x, Routing(ids, weights)
+
+
+def check_rule(rule: RouterRule) -> None:
+    """Raise ValueError for a rule that cannot be followed."""
+    if rule.score != "softmax":
+        raise ValueError(f"unknown router score {rule.score}")
+    if not 1 <= rule.top_k <= rule.num_experts:
+        raise ValueError(f"top-{rule.top_k} of {rule.num_experts} experts")
 
 
 def route(logits: torch.Tensor, rule: RouterRule) -> Routing:
@@ -76,4 +104,6 @@ def route(logits: torch.Tensor, rule: RouterRule) -> Routing:
 
     Shapes: logits [T, E] -> Routing of [T, K].
     """
-    return Router(rule, logits.device)(logits)
+    check_rule(rule)
+    choose = topk_softmax(logits.device)
+    return Routing(*choose(logits, rule.top_k, rule.normalise, rule.scale))

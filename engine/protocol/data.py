@@ -207,3 +207,5 @@ class Trace(Data, frozen=True, kw_only=True):
     cpu_share: float = 0.0  # computed in host memory
     fill_gbps: float = 0.0
     cpu_gbps: float = 0.0
+    fill_bytes: int = 0  # over the link, in the decode steps that this reply took part in
+    cpu_bytes: int = 0  # read by the CPU's expert kernel, likewise

@@ -11,6 +11,7 @@ import torch
 
 from engine.protocol.errors import UnsupportedCheckpoint
 from kernels.layouts import UNIT_ROWS, Encoding, RecordLayout
+from kernels.weights import DenseWeight
 
 
 class ExpertSizes(Protocol):
@@ -65,12 +66,20 @@ class QuantFormat(Protocol):
         """
         ...
 
-    def dequantize(self, weight: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-        """Return the exact values as float32, same shape as `weight`.
+    def dense(self, values: torch.Tensor, scales: torch.Tensor | None) -> DenseWeight:
+        """Return a weight outside the experts, as it is stored.
 
-        `scale` None = the weight is stored without scales (norms, routers, embeddings).
+        `scales` None = it is stored without scales (norms, routers, embeddings).
+        Raises: ValueError for scales that do not go with the values.
         """
         ...
+
+
+def plain_weight(values: torch.Tensor) -> DenseWeight:
+    """Return a weight without scales; a dtype that kernels do not read becomes float32."""
+    known = (torch.float32, torch.bfloat16)
+    kept = values if values.dtype in known else values.to(torch.float32)
+    return DenseWeight(kept.contiguous())
 
 
 def expert_layout(spec: ExpertSizes, encoding: Encoding, group: int = 0) -> RecordLayout:

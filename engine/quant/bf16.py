@@ -3,9 +3,10 @@
 import torch
 
 from engine.protocol.errors import UnsupportedCheckpoint
-from engine.quant.base import ExpertSizes, expert_layout
+from engine.quant.base import ExpertSizes, expert_layout, plain_weight
 from kernels.layouts import Encoding, RecordLayout
 from kernels.reference.records import pack_record
+from kernels.weights import DenseWeight
 
 
 class Bf16:
@@ -31,8 +32,8 @@ class Bf16:
         layout = RecordLayout(width, rows, self.name)
         return pack_record(layout, tensors["gate"], tensors["up"], tensors["down"])
 
-    def dequantize(self, weight: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-        """Return the values as float32; raises ValueError if there are scales."""
-        if scale is not None:
+    def dense(self, values: torch.Tensor, scales: torch.Tensor | None) -> DenseWeight:
+        """Return the weight as it is; raises ValueError if there are scales."""
+        if scales is not None:
             raise ValueError("bf16 weights have no scales")
-        return weight.to(torch.float32)
+        return plain_weight(values)

@@ -7,9 +7,10 @@ at the lower and right edge may be partial.
 import torch
 
 from engine.protocol.errors import UnsupportedCheckpoint
-from engine.quant.base import ExpertSizes, expert_layout
+from engine.quant.base import ExpertSizes, expert_layout, plain_weight
 from kernels.layouts import UNIT_ROWS, Encoding, RecordLayout
 from kernels.reference.records import pack_record
+from kernels.weights import DenseWeight
 
 PUBLISHED_GROUP = 128
 
@@ -47,17 +48,13 @@ class Fp8Block:
         )
         return pack_record(layout, tensors["gate"], tensors["up"], tensors["down"], scales)
 
-    def dequantize(self, weight: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-        """Return code * scale as float32, rounded once.
+    def dense(self, values: torch.Tensor, scales: torch.Tensor | None) -> DenseWeight:
+        """Return the weight with its scales as float32, which is exact.
 
-        Shapes: weight [N, M]; scale [ceil(N/G), ceil(M/G)] or None -> [N, M].
-        Raises: ValueError if the scale's shape does not go with the weight's.
+        Shapes: values [N, M]; scales [ceil(N/G), ceil(M/G)] or None.
+        Raises: ValueError if the scales' shape does not go with that of the values.
         """
-        values = weight.to(torch.float32)
-        if scale is None:
-            return values
-        rows, columns = weight.shape
-        if tuple(scale.shape) != self.scale_shape(rows, columns):
-            raise ValueError(f"scale {list(scale.shape)} does not go with weight {[rows, columns]}")
-        wide = scale.to(torch.float32).repeat_interleave(self.group, 0)[:rows]
-        return values * wide.repeat_interleave(self.group, 1)[:, :columns]
+        if scales is None:
+            return plain_weight(values)
+        wide = scales.to(torch.float32).contiguous()
+        return DenseWeight(values.contiguous(), wide, self.group)

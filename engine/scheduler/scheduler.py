@@ -41,7 +41,6 @@ class _Flight:
     batch: Batch
     handle: StepHandle
     launched_s: float
-    before: Counts
 
 
 class Scheduler:
@@ -70,6 +69,7 @@ class Scheduler:
         self._arrivals = 0
         self._internal_errors = 0
         self._was_relieved = False
+        self._counted = Counts.read(around.counters())
         self.decoded_tokens = 0  # since load
         self.prefilled_tokens = 0
         self.sampled_tokens = 0
@@ -252,7 +252,6 @@ class Scheduler:
 
     def _take_off(self, batch: Batch) -> _Flight | None:
         """Launch a batch. Returns None if memory had to be given back: it is chosen anew then."""
-        before = Counts.read(self._around.counters())
         launched_s = self._around.clock()
         try:
             handle = self._runner.launch(batch.phase, batch.works)
@@ -265,7 +264,7 @@ class Scheduler:
             return None
         self._was_relieved = False
         mark_launched(batch)
-        return _Flight(batch, handle, launched_s, before)
+        return _Flight(batch, handle, launched_s)
 
     def _drain(self) -> bool:
         """Take the ids of the step in flight. Returns whether there was one."""
@@ -281,7 +280,9 @@ class Scheduler:
         took_s = now_s - max(flight.launched_s, self._last_accept_s)
         self._last_accept_s = now_s
         batch = flight.batch
-        spent = Counts.read(self._around.counters()).minus(flight.before)
+        # since the step before was taken: the next one may be launched and counting already
+        counted, self._counted = self._counted, Counts.read(self._around.counters())
+        spent = self._counted.minus(counted)
         for request, work in zip(batch.requests, batch.works, strict=True):
             token = next(ids) if work.sample else None
             if request.is_done:  # it ended while this step was in flight

@@ -128,6 +128,8 @@ class Timing:
             cpu_share=cpu,
             fill_gbps=self.counts.fill_gbps,
             cpu_gbps=self.counts.cpu_gbps,
+            fill_bytes=self.counts.fill_bytes,
+            cpu_bytes=self.counts.cpu_bytes,
         )
 
 

@@ -7,7 +7,7 @@ import importlib
 from typing import Literal, Protocol, cast
 
 IsaTier = Literal["scalar", "avx2", "avx512"]
-NATIVE_REVISION = 1  # of `kernels/csrc/module.cpp`; another one was built from other sources
+NATIVE_REVISION = 3  # of `kernels/csrc/module.cpp`; another one was built from other sources
 
 
 class NativeKernel(Protocol):
@@ -22,6 +22,31 @@ class NativeKernel(Protocol):
 
         Neighbours that name the same record read it once, up to 8 at a time.
         """
+        ...
+
+
+class NativePoolConfig(Protocol):
+    """What threads a pool has, and what they work on."""
+
+    cpus: list[int]
+    pin: bool
+    spin_ns: int
+    park_ns: int
+
+
+class NativePool(Protocol):
+    """Threads that serve the mailbox."""
+
+    def wake(self) -> None:
+        """Get parked threads up."""
+        ...
+
+    def close(self) -> None:
+        """Let the threads end the call in hand and join them."""
+        ...
+
+    def stats(self) -> dict[str, int]:
+        """Return the fields of `kernels.cpu.pool.PoolStats`."""
         ...
 
 
@@ -42,6 +67,34 @@ class NativeModule(Protocol):
         tier: str,
     ) -> NativeKernel:
         """Make a kernel; ValueError for a tier that the CPU cannot run."""
+        ...
+
+    def PoolLayout(
+        self,
+        encoding: str,
+        hidden: int,
+        intermediate: int,
+        group: int,
+        record_bytes: int,
+        ahead_bytes: int,
+    ) -> object:
+        """Say how records lie and are read."""
+        ...
+
+    def PoolConfig(
+        self, layout: object, tier: str, records: int, num_records: int, mail: int, reply: int
+    ) -> NativePoolConfig:
+        """Say what a pool works on; ValueError for a tier that the CPU cannot run."""
+        ...
+
+    def Pool(self, config: NativePoolConfig) -> NativePool:
+        """Start a pool's threads."""
+        ...
+
+    def read_rate(
+        self, data: int, num_bytes: int, cpus: list[int], pin: bool, passes: int
+    ) -> float:
+        """Return at how many bytes per second threads read memory, one for each of `cpus`."""
         ...
 
 
@@ -65,7 +118,7 @@ def isa_tier() -> IsaTier | None:
 
 
 def expert_obstacle() -> str:
-    """Return why the C++ expert kernels would not pay on this machine; "" if they do."""
+    """Return why the C++ kernels would not pay on this machine; "" if they do."""
     tier = isa_tier()
     if tier is None:
         return "it is not built here"

@@ -83,29 +83,32 @@ class NativeExperts:
         """
         return self._compute(self._addresses, x)
 
-    def routes(self, x: torch.Tensor, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Return the rows of several tokens, each loaded record's weights read once for up to 8.
+    def into(
+        self,
+        out: torch.Tensor,
+        x: torch.Tensor,
+        routes: Sequence[Sequence[tuple[int, int]]],
+    ) -> None:
+        """Write each loaded record's rows of some tokens, its weights read once for up to 8.
 
-        `tokens` names the rows of x that each loaded record computes.
+        `routes` names the (token, k) of each record.
 
-        Shapes: x [T, H] -> [R, H] float32, record by record; bit for bit what `row` gives.
-        Raises: ValueError if `tokens` does not go with the records or with x.
+        Shapes: x [T, H] -> out[token, k] of out [T, K, H] float32; bit for bit what `row` gives.
+        Raises: ValueError if `routes` does not go with the records, x or out.
         """
         x = x.to(torch.float32).contiguous()
-        self._check(x, (len(x), *self._width), torch.float32)
-        if len(tokens) != len(self._addresses):
-            raise ValueError(f"tokens for {len(tokens)} of {len(self._addresses)} records")
+        num_tokens, top_k = out.shape[:2]
+        self._check(x, (num_tokens, *self._width), torch.float32)
+        self._check(out, (num_tokens, top_k, *self._width), torch.float32)
         pairs = [
-            (record, token)
-            for record, chosen in zip(self._addresses, tokens, strict=True)
-            for token in chosen
+            (record, token, token * top_k + k)
+            for record, chosen in zip(self._addresses, routes, strict=True)
+            for token, k in chosen
+            if 0 <= token < num_tokens and 0 <= k < top_k
         ]
-        if not all(0 <= token < len(x) for _, token in pairs):
-            raise ValueError(f"a token is not within 0..{len(x) - 1}")
-        out = torch.empty(len(pairs), self.layout.hidden)
-        routes = [(record, token, place) for place, (record, token) in enumerate(pairs)]
-        self._native.routes(routes, x.data_ptr(), out.data_ptr())
-        return out
+        if len(pairs) != sum(map(len, routes)):
+            raise ValueError(f"a route is not within {num_tokens} tokens of {top_k} experts")
+        self._native.routes(pairs, x.data_ptr(), out.data_ptr())
 
     def rows(self, x: torch.Tensor) -> torch.Tensor:
         """Return the first loaded expert's rows for its tokens of a prompt chunk.

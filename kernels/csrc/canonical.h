@@ -19,6 +19,19 @@
 //          scales p[h] * s[h / G], one rounding.
 //  expert  y[h] = ((p of the last unit + p of the one before) + ..) + p of unit 0. Whoever owns the
 //          high units starts and another may continue, so an expert splits at any unit.
+//
+// Outside the experts, for one token of a sequence:
+//
+//  linear  as dot, with 64 accumulators (z in 0..1). With scales, x' = x[i] * s[i / G] is made once for
+//          each row of blocks.
+//  short   16 accumulators from +0; accumulator i % 16 takes element i by fma(a, b, acc), i rising;
+//          then the tree of l.
+//  norm    n[i] = (x[i] * r) * w[i] with r = 1 / sqrt(short(x, x) / H + eps).
+//  rotate  fma(n[i +- D / 2], sin[i], n[i] * cos[i]), sines signed.
+//  softmax e[c] = exp(v[c] - max); e[c] / short(e, 1).
+//  attend  scores short(q, k[c]) * scale, softmax, then out[d] = chain fma(w[c], v[c][d], acc) over
+//          c rising, from +0.
+//  merge   ((w[0] * y[0] + w[1] * y[1]) + ..), product and sum rounded apart.
 #pragma once
 
 namespace freetoken {
@@ -26,7 +39,9 @@ namespace {
 
 constexpr int kLineValues = 32;  // values that lie side by side in the tree's two lowest steps
 constexpr int kLines = 8;        // lines of 256 accumulators
+constexpr int kDenseLines = 2;   // lines of 64 accumulators
 constexpr int kUnitRows = 16;
+constexpr int kPieceValues = 16;  // accumulators of a short dot
 constexpr float kFp8Scale = 256.0f;  // 2^(15 - 7): exponent biases of a half and of e4m3
 
 constexpr float kLog2e = 1.44269504f;

@@ -6,91 +6,13 @@
 
 #include "canonical.h"
 #include "experts.h"
+#include "formats.h"
 #include "simd.h"
 
 namespace freetoken {
 namespace {
 
-constexpr int kPrefetchBytes = 4096;  // ahead of a row of gate and up
-constexpr int kCacheLineBytes = 64;
-constexpr bool kWide = kWidth == 16;
 constexpr int kRowsAtOnce = 8;        // rows of down in one pass over the columns
-
-// A format says how a part of a row, kValues neighbours, becomes kVectors vectors: value i becomes
-// lane i / kVectors of vector i % kVectors. kSums accumulators and kTokens tokens at a time leave
-// registers for the rest. `look` gathers whether some parts are plain, that is, unpack by the short
-// way.
-struct Bf16 {
-    static constexpr int kBytes = 2, kVectors = 2, kValues = kVectors * kWidth;
-    static constexpr int kSums = kWide ? 16 : 8, kTokens = kWide ? 8 : 4;
-    using Look = bool;
-    static FREETOKEN_INLINE Look nothing_seen() { return true; }
-    static FREETOKEN_INLINE Look look(Look seen, const uint8_t*) { return seen; }
-    static FREETOKEN_INLINE bool is_plain(Look) { return true; }
-    template <bool Plain>
-    static FREETOKEN_INLINE void unpack(const uint8_t* p, Vector* out) {
-        unpack_bf16(p, out);
-    }
-    static FREETOKEN_INLINE void spread(const float* x, Vector* out) {
-        split(load(x), load(x + kWidth), out[0], out[1]);
-    }
-    static FREETOKEN_INLINE void collect(const Vector* in, float* out) {
-        Vector part[2];
-        interleave(in[0], in[1], part[0], part[1]);
-        for (int i = 0; i < 2; i++) store(out + i * kWidth, part[i]);
-    }
-};
-
-struct Fp8 {
-    static constexpr int kBytes = 1, kVectors = 4, kValues = kVectors * kWidth;
-    static constexpr int kSums = kWide ? 16 : 4, kTokens = kWide ? 4 : 2;
-    using Look = Order;
-    static FREETOKEN_INLINE Look nothing_seen() { return highest_order(); }
-    static FREETOKEN_INLINE Look look(Look seen, const uint8_t* p) { return lower_order(seen, p); }
-    static FREETOKEN_INLINE bool is_plain(Look seen) { return all_normal(seen); }
-    template <bool Plain>
-    static FREETOKEN_INLINE void unpack(const uint8_t* p, Vector* out) {
-        unpack_fp8(p, out);
-        if constexpr (!Plain) mend_fp8(out);
-    }
-    static FREETOKEN_INLINE void spread(const float* x, Vector* out) {
-        Vector half[4];  // even, odd, even, odd
-        split(load(x), load(x + kWidth), half[0], half[1]);
-        split(load(x + 2 * kWidth), load(x + 3 * kWidth), half[2], half[3]);
-        split(half[0], half[2], out[0], out[2]);
-        split(half[1], half[3], out[1], out[3]);
-    }
-    static FREETOKEN_INLINE void collect(const Vector* in, float* out) {
-        Vector half[4], part[4];
-        interleave(in[0], in[2], half[0], half[2]);
-        interleave(in[1], in[3], half[1], half[3]);
-        interleave(half[0], half[1], part[0], part[1]);
-        interleave(half[2], half[3], part[2], part[3]);
-        for (int i = 0; i < 4; i++) store(out + i * kWidth, part[i]);
-    }
-};
-
-// Stands for x past H: times a weight of 0 it adds nothing to any sum, not even a sign to a zero.
-constexpr float kNothing = -0.0f;
-
-template <int Number>
-struct Count {
-    static constexpr int value = Number;
-};
-
-// Calls `function(first token, Count)` for `Most`, then half of that at a time, down to 1.
-template <int Most, class Function>
-FREETOKEN_INLINE void by_tokens(int tokens, int first, Function function) {
-    for (; tokens - first >= Most; first += Most) function(first, Count<Most>{});
-    if constexpr (Most > 1) by_tokens<Most / 2>(tokens, first, function);
-}
-
-// Where value `i` of a row lies when the row is split.
-template <class Format>
-FREETOKEN_INLINE int split_place(int i) {
-    const int within = i % Format::kValues;
-    return i - within + within % Format::kVectors * kWidth + within / Format::kVectors;
-}
 
 // Rows that can be read in whole parts.
 struct Rows {
@@ -110,83 +32,7 @@ FREETOKEN_INLINE Rows whole_rows(const Shape& s, const uint8_t* rows, int count,
     return {w.rows, stride};
 }
 
-// --- the dots of gate and up ---------------------------------------------------------------------
-
-// One row against `Tokens` inputs x [Tokens][padded]; sum t goes to sums[t * kUnitRows].
-template <class Format, int Tokens>
-FREETOKEN_INLINE void dot(const Shape& s, const uint8_t* row, const float* x, float* sums) {
-    constexpr int kVectors = Format::kVectors, kBytes = Format::kValues * Format::kBytes;
-    constexpr int kParts = kLines * kLineValues / Format::kValues;
-    constexpr int kFit = Format::kSums / kVectors / Tokens, kAtOnce = kFit < 1 ? 1 : kFit;
-    const int parts = (s.hidden + Format::kValues - 1) / Format::kValues;
-    Vector total[Tokens][kParts][kVectors / 2];
-    FREETOKEN_UNROLL
-    for (int first = 0; first < kParts; first += kAtOnce) {
-        Vector acc[Tokens][kAtOnce][kVectors];
-        FREETOKEN_UNROLL
-        for (int t = 0; t < Tokens; t++)
-            FREETOKEN_UNROLL
-            for (int i = 0; i < kAtOnce; i++)
-                FREETOKEN_UNROLL
-                for (int k = 0; k < kVectors; k++) acc[t][i][k] = zero();
-        const uint8_t* p = row + first * kBytes;
-        const float* v = x + first * Format::kValues;
-        const auto take = [&](int i, auto plain) FREETOKEN_INLINE_LAMBDA {
-            if (i * kBytes % kCacheLineBytes == 0) prefetch(p + i * kBytes + kPrefetchBytes);
-            Vector w[kVectors];
-            Format::template unpack<decltype(plain)::value != 0>(p + i * kBytes, w);
-            FREETOKEN_UNROLL
-            for (int t = 0; t < Tokens; t++) {
-                const float* at = v + static_cast<ptrdiff_t>(t) * s.padded + i * Format::kValues;
-                FREETOKEN_UNROLL
-                for (int k = 0; k < kVectors; k++)
-                    acc[t][i][k] = fma(w[k], load(at + k * kWidth), acc[t][i][k]);
-            }
-        };
-        const auto take_all = [&](int count) FREETOKEN_INLINE_LAMBDA {
-            auto seen = Format::nothing_seen();
-            FREETOKEN_UNROLL
-            for (int i = 0; i < kAtOnce; i++)
-                if (i < count) seen = Format::look(seen, p + i * kBytes);
-            if (FREETOKEN_LIKELY(Format::is_plain(seen))) {
-                FREETOKEN_UNROLL
-                for (int i = 0; i < kAtOnce; i++)
-                    if (i < count) take(i, Count<1>{});
-            } else {
-                FREETOKEN_UNROLL
-                for (int i = 0; i < kAtOnce; i++)
-                    if (i < count) take(i, Count<0>{});
-            }
-        };
-        int left = parts - first;
-        for (; left >= kAtOnce; left -= kParts) {
-            take_all(kAtOnce);
-            p += kParts * kBytes;
-            v += kParts * Format::kValues;
-        }
-        if (kAtOnce > 1 && left > 0) take_all(left);
-        FREETOKEN_UNROLL
-        for (int t = 0; t < Tokens; t++)
-            FREETOKEN_UNROLL
-            for (int i = 0; i < kAtOnce; i++)
-                FREETOKEN_UNROLL
-                for (int k = 0; k < kVectors; k += 2)
-                    total[t][first + i][k / 2] = add(acc[t][i][k], acc[t][i][k + 1]);
-    }
-    FREETOKEN_UNROLL
-    for (int t = 0; t < Tokens; t++) {
-        FREETOKEN_UNROLL
-        for (int half = kParts / 2; half > 0; half /= 2)
-            FREETOKEN_UNROLL
-            for (int i = 0; i < half; i++)
-                FREETOKEN_UNROLL
-                for (int k = 0; k < kVectors / 2; k++)
-                    total[t][i][k] = add(total[t][i][k], total[t][i + half][k]);
-        float sum = sum_lanes(total[t][0][0]);
-        if constexpr (kVectors == 4) sum += sum_lanes(total[t][0][1]);
-        sums[t * kUnitRows] = sum;
-    }
-}
+// --- the inputs of gate and up -------------------------------------------------------------------
 
 // The scales of one part of the columns, times kFp8Scale, one a value, split.
 template <class Format>
@@ -240,15 +86,6 @@ void apply_scales(const Shape& s, const uint8_t* scales, int tokens, Workspace& 
 }
 
 // --- the activation ------------------------------------------------------------------------------
-
-FREETOKEN_INLINE Vector exponential(Vector t) {
-    t = clamp(t, kExpLow, kExpHigh);
-    const Vector n = nearest(mul(t, fill(kLog2e)));
-    const Vector r = fnma(n, fill(kLn2Low), fnma(n, fill(kLn2High), t));
-    Vector p = fill(kExpPolynomial[6]);
-    for (int i = 5; i >= 0; i--) p = fma(p, r, fill(kExpPolynomial[i]));
-    return mul(p, power_of_two(n));
-}
 
 FREETOKEN_INLINE void activate(const Shape& s, const float* gate, const float* up, float* out) {
     for (int i = 0; i < kUnitRows; i += kWidth) {
@@ -345,12 +182,13 @@ void unit_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int token
         inputs[0] = w.scaled;
         inputs[1] = w.scaled + kMaxTokens * s.padded;
     }
+    const RowShape shape{s.hidden, s.padded, s.ahead_bytes};
     alignas(kCacheLineBytes) float sums[2][kMaxTokens][kUnitRows];
     for (int r = 0; r < 2 * kUnitRows; r++) {
         const Rows row = whole_rows<Format>(s, unit + r * s.row_bytes, 1, w);
         by_tokens<kMost>(tokens, 0, [&](int t, auto count) {
-            dot<Format, decltype(count)::value>(s, row.first, inputs[r % 2] + t * s.padded,
-                                                &sums[r % 2][t][r / 2]);
+            dot<Format, decltype(count)::value, kLines>(shape, row.first, inputs[r % 2] + t * s.padded,
+                                                &sums[r % 2][t][r / 2], kUnitRows);
         });
     }
     alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
@@ -388,22 +226,6 @@ void unit(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, 
 }
 
 template <class Format>
-void spread_as(const Shape& s, const float* x, float* out) {
-    constexpr int kValues = Format::kValues;
-    for (int at = 0; at < s.hidden; at += kValues) {
-        float part[kValues];
-        const float* from = x + at;
-        if (at + kValues > s.hidden) {
-            for (int i = 0; i < kValues; i++) part[i] = at + i < s.hidden ? from[i] : kNothing;
-            from = part;
-        }
-        Vector v[Format::kVectors];
-        Format::spread(from, v);
-        for (int k = 0; k < Format::kVectors; k++) store(out + at + k * kWidth, v[k]);
-    }
-}
-
-template <class Format>
 void collect_as(const Shape& s, const float* y, float* out) {
     constexpr int kValues = Format::kValues;
     for (int at = 0; at < s.hidden; at += kValues) {
@@ -419,9 +241,33 @@ void collect_as(const Shape& s, const float* y, float* out) {
     }
 }
 
+template <class Format>
+void sum_as(const Shape& s, const float* partial, int count, size_t stride, int block,
+            float* out) {
+    constexpr int kParts = kBlockColumns / Format::kValues;
+    constexpr int kVectors = kParts * Format::kVectors;
+    const int first = block * kBlockColumns;
+    Vector total[kVectors];
+    partial += first;
+    for (int k = 0; k < kVectors; k++) total[k] = load(partial + k * kWidth);
+    for (int i = 1; i < count; i++) {
+        partial += stride;
+        FREETOKEN_UNROLL
+        for (int k = 0; k < kVectors; k++) total[k] = add(total[k], load(partial + k * kWidth));
+    }
+    float block_sums[kBlockColumns];
+    FREETOKEN_UNROLL
+    for (int i = 0; i < kParts; i++)
+        Format::collect(total + i * Format::kVectors, block_sums + i * Format::kValues);
+    const int left = s.hidden - first;
+    const int columns = left < kBlockColumns ? left : kBlockColumns;
+    memcpy(out + first, block_sums, static_cast<size_t>(columns) * sizeof *out);
+}
+
 void spread(const Shape& s, const float* x, Workspace& w, int token) {
     float* out = w.x + static_cast<ptrdiff_t>(token) * s.padded;
-    s.encoding == Encoding::bf16 ? spread_as<Bf16>(s, x, out) : spread_as<Fp8>(s, x, out);
+    s.encoding == Encoding::bf16 ? spread_as<Bf16>(s.hidden, x, out)
+                                 : spread_as<Fp8>(s.hidden, x, out);
     w.has_scales = false;
 }
 
@@ -430,7 +276,12 @@ void collect(const Shape& s, const Workspace& w, int token, float* out) {
     s.encoding == Encoding::bf16 ? collect_as<Bf16>(s, y, out) : collect_as<Fp8>(s, y, out);
 }
 
-constexpr ExpertTier kTier{spread, unit, collect};
+void sum(const Shape& s, const float* partial, int count, size_t stride, int block, float* out) {
+    s.encoding == Encoding::bf16 ? sum_as<Bf16>(s, partial, count, stride, block, out)
+                                 : sum_as<Fp8>(s, partial, count, stride, block, out);
+}
+
+constexpr ExpertTier kTier{spread, unit, collect, sum};
 
 }  // namespace
 }  // namespace freetoken

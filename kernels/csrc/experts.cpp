@@ -6,9 +6,10 @@ namespace freetoken {
 namespace {
 
 constexpr size_t kAlign = 64;
-constexpr int kPadding = 64;  // values: the widest part of a tier
 constexpr int kRows = 16;
 constexpr size_t kUnitAlign = 16;
+
+}  // namespace
 
 Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, bool round_to_bf16) {
     Shape s{};
@@ -17,15 +18,31 @@ Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, boo
     s.hidden = hidden;
     s.units = intermediate / kRows;
     s.group = group;
-    s.padded = (hidden + kPadding - 1) / kPadding * kPadding;
+    s.padded = (hidden + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
     s.row_bytes = static_cast<size_t>(hidden) * (encoding == Encoding::bf16 ? 2 : 1);
     s.values_bytes = 3 * kRows * s.row_bytes;
     s.scale_bytes = group ? 12 * static_cast<size_t>((hidden + group - 1) / group) : 0;
     s.unit_bytes = (s.values_bytes + s.scale_bytes + kUnitAlign - 1) / kUnitAlign * kUnitAlign;
+    s.ahead_bytes = kAheadBytes;
     return s;
 }
 
-}  // namespace
+Scratch::Scratch(const Shape& s) : work{} {
+    const size_t row = static_cast<size_t>(s.padded), rows = kMaxTokens * row;
+    const size_t floats = 5 * rows + row, copies = kMaxTokens * row * 2;
+    memory_ = ::operator new(floats * sizeof(float) + copies + s.scale_bytes,
+                             std::align_val_t{kAlign});
+    float* at = static_cast<float*>(memory_);
+    work.x = at;
+    work.scaled = at + rows;
+    work.partial = at + 3 * rows;
+    work.y = at + 4 * rows;
+    work.down_scales = at + 5 * rows;
+    work.rows = reinterpret_cast<uint8_t*>(at + floats);
+    work.scales = work.rows + copies;
+}
+
+Scratch::~Scratch() { ::operator delete(memory_, std::align_val_t{kAlign}); }
 
 const ExpertTier& expert_tier(Tier tier) {
 #if defined(FREETOKEN_X86)
@@ -40,22 +57,8 @@ Experts::Experts(Encoding encoding, int hidden, int intermediate, int group, boo
                  Tier tier)
     : shape_(make_shape(encoding, hidden, intermediate, group, round_to_bf16)),
       tier_(expert_tier(tier)),
-      work_{} {
-    const size_t row = static_cast<size_t>(shape_.padded), rows = kMaxTokens * row;
-    const size_t floats = 5 * rows + row, copies = kMaxTokens * row * 2;
-    memory_ = ::operator new(floats * sizeof(float) + copies + shape_.scale_bytes,
-                             std::align_val_t{kAlign});
-    float* at = static_cast<float*>(memory_);
-    work_.x = at;
-    work_.scaled = at + rows;
-    work_.partial = at + 3 * rows;
-    work_.y = at + 4 * rows;
-    work_.down_scales = at + 5 * rows;
-    work_.rows = reinterpret_cast<uint8_t*>(at + floats);
-    work_.scales = work_.rows + copies;
-}
-
-Experts::~Experts() { ::operator delete(memory_, std::align_val_t{kAlign}); }
+      scratch_(shape_),
+      work_(scratch_.work) {}
 
 void Experts::run(const Route* routes, size_t count, const float* x, float* out) {
     for (size_t first = 0; first < count;) {

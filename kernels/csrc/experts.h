@@ -29,7 +29,13 @@ struct Shape {
     size_t values_bytes;  // of a unit, before its scales
     size_t scale_bytes;
     size_t unit_bytes;
+    size_t ahead_bytes;   // how far before a row of gate and up its successors are fetched
 };
+
+constexpr size_t kAheadBytes = 4096;
+constexpr int kBlockColumns = 64;  // `padded` is whole blocks, and a block whole parts of every tier
+
+Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, bool round_to_bf16);
 
 // Scratch of one thread; floats, 64-byte aligned. "Split" is a tier's own order of a row's values.
 struct Workspace {
@@ -43,6 +49,20 @@ struct Workspace {
     bool has_scales;     // false after a change of x
 };
 
+// A workspace and its memory.
+class Scratch {
+   public:
+    explicit Scratch(const Shape& shape);
+    ~Scratch();
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+
+    Workspace work;
+
+   private:
+    void* memory_;
+};
+
 struct ExpertTier {
     // Puts one token's x [hidden] into its place of the workspace.
     void (*spread)(const Shape&, const float* x, Workspace&, int token);
@@ -52,6 +72,10 @@ struct ExpertTier {
                  Workspace&);
     // Writes one token's y as out [hidden].
     void (*collect)(const Shape&, const Workspace&, int token, float* out);
+    // Adds `count` rows of partial sums, split, `stride` floats apart, the first one first, and
+    // writes one block of their columns to its place in out [hidden].
+    void (*sum)(const Shape&, const float* partial, int count, size_t stride, int block,
+                float* out);
 };
 
 const ExpertTier& expert_tier_scalar();
@@ -73,7 +97,6 @@ class Experts {
    public:
     Experts(Encoding encoding, int hidden, int intermediate, int group, bool round_to_bf16,
             Tier tier);
-    ~Experts();
     Experts(const Experts&) = delete;
     Experts& operator=(const Experts&) = delete;
 
@@ -87,8 +110,8 @@ class Experts {
 
     Shape shape_;
     const ExpertTier& tier_;
-    Workspace work_;
-    void* memory_;
+    Scratch scratch_;
+    Workspace& work_;
 };
 
 }  // namespace freetoken

@@ -3,32 +3,28 @@
 #include <nanobind/stl/string.h>
 
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include "experts.h"
 #include "isa.h"
+#include "module_names.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
+namespace freetoken {
+
+void bind_dense(nb::module_& m);  // dense_module.cpp
+void bind_pool(nb::module_& m);   // pool_module.cpp
+
+}
+
 namespace {
 
-constexpr const char* kTiers[] = {"scalar", "avx2", "avx512"};  // in the order of the enum
+using freetoken::encoding_of;
+using freetoken::tier_of;
 
-const char* tier_name() { return kTiers[static_cast<int>(freetoken::isa_tier())]; }
-
-freetoken::Tier tier_of(const std::string& name) {
-    for (int i = 0; i <= static_cast<int>(freetoken::isa_tier()); i++)
-        if (name == kTiers[i]) return static_cast<freetoken::Tier>(i);
-    throw std::invalid_argument("this CPU cannot run the tier " + name);
-}
-
-freetoken::Encoding encoding_of(const std::string& name) {
-    if (name == "bf16") return freetoken::Encoding::bf16;
-    if (name == "fp8_block") return freetoken::Encoding::fp8_block;
-    throw std::invalid_argument("unknown encoding " + name);
-}
+const char* tier_name() { return freetoken::kTierNames[static_cast<int>(freetoken::isa_tier())]; }
 
 using Address = uintptr_t;
 
@@ -54,9 +50,11 @@ const uint8_t* record_at(nb::handle address) {
 
 NB_MODULE(_native, m) {
     m.doc() = "CPU kernels of FreeToken Desktop.";
-    m.attr("revision") = 1;  // raise it, and NATIVE_REVISION, with any change of API or record layout
+    m.attr("revision") = 3;  // raise it, and NATIVE_REVISION, with any change of API or record layout
     m.def("isa_tier", tier_name,
           "The highest instruction-set tier that this CPU and system can run.");
+    freetoken::bind_dense(m);
+    freetoken::bind_pool(m);
     nb::class_<freetoken::Experts>(
         m, "Experts", "Rows of experts in the canonical order; one object per thread.")
         .def(

@@ -71,6 +71,12 @@ FREETOKEN_INLINE Vector fnma(Vector a, Vector b, Vector c) { return _mm512_fnmad
 FREETOKEN_INLINE Vector clamp(Vector v, float low, float high) {
     return _mm512_max_ps(_mm512_min_ps(v, fill(high)), fill(low));
 }
+// The second one if they cannot be compared.
+FREETOKEN_INLINE Vector maximum(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+// `v`, but NaN where `source` is NaN.
+FREETOKEN_INLINE Vector keep_nan(Vector v, Vector source) {
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(source, source, _CMP_UNORD_Q), source);
+}
 FREETOKEN_INLINE Vector nearest(Vector v) {
     return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
@@ -181,6 +187,10 @@ FREETOKEN_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_
 FREETOKEN_INLINE Vector fnma(Vector a, Vector b, Vector c) { return _mm256_fnmadd_ps(a, b, c); }
 FREETOKEN_INLINE Vector clamp(Vector v, float low, float high) {
     return _mm256_max_ps(_mm256_min_ps(v, fill(high)), fill(low));
+}
+FREETOKEN_INLINE Vector maximum(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+FREETOKEN_INLINE Vector keep_nan(Vector v, Vector source) {
+    return _mm256_blendv_ps(v, source, _mm256_cmp_ps(source, source, _CMP_UNORD_Q));
 }
 FREETOKEN_INLINE Vector nearest(Vector v) {
     return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -307,6 +317,13 @@ FREETOKEN_INLINE Vector clamp(Vector v, float low, float high) {
         const float most = v.lane[i] < high ? v.lane[i] : high;
         return most > low ? most : low;
     });
+}
+FREETOKEN_INLINE Vector maximum(Vector a, Vector b) {
+    return each_lane([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+}
+FREETOKEN_INLINE Vector keep_nan(Vector v, Vector source) {
+    return each_lane(
+        [&](int i) { return source.lane[i] != source.lane[i] ? source.lane[i] : v.lane[i]; });
 }
 FREETOKEN_INLINE Vector nearest(Vector v) {
     return each_lane([&](int i) { return nearbyintf(v.lane[i]); });

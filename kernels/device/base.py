@@ -129,6 +129,7 @@ class Device(Protocol):
         torch_device: where tensors for it live.
         emulated: its memory is ordinary host memory under an emulated budget.
         inline: compute is done when the call returns; there is nothing to overlap with.
+        keeps_addresses: its regions grow and shrink in place.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Device(Protocol):
     torch_device: torch.device
     emulated: bool
     inline: bool
+    keeps_addresses: bool
 
     def total_bytes(self) -> int:
         """Memory of the device, or the emulated budget."""

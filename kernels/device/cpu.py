@@ -45,6 +45,7 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         self.emulated = True
         self.inline = True
+        self.keeps_addresses = host.CAN_MAP
         self._budget = _default_budget() if budget_bytes is None else budget_bytes
         self._mapped = 0
 

@@ -29,12 +29,15 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", index)
         self.emulated = False
         self.inline = False
+        self.keeps_addresses = False
         try:
             found = cuda.device_count()
             if index >= found:
                 raise DeviceLostError(f"There is no CUDA device {index}; {found} were found.")
             self.title = cuda.get_device_name(index)
             self._copies = _SideStream(self.torch_device)
+            self._calls = self._virtual_calls()
+            self.keeps_addresses = self._calls is not None
         except DeviceLostError:
             raise
         except (RuntimeError, cuda.DeferredCudaCallError) as problem:
@@ -55,11 +58,11 @@ class CudaDevice:
 
         Where the card has no virtual memory calls the region moves when it is resized.
         """
-        try:
-            calls = VirtualCalls(self.torch_device)
-        except NotImplementedError:
+        if self._calls is None:
             return CopiedRegion(self._allocate, self._freed, reserve_bytes, initial_bytes)
-        return VirtualRegion(calls, reserve_bytes, initial_bytes, self.free_bytes, cuda.empty_cache)
+        return VirtualRegion(
+            self._calls, reserve_bytes, initial_bytes, self.free_bytes, cuda.empty_cache
+        )
 
     def host_buffer(self, num_bytes: int) -> PlainBuffer:
         """Pinned memory, or pageable memory with the driver's reason. Raises DeviceMemoryError."""
@@ -108,6 +111,12 @@ class CudaDevice:
         """Wait for the copies and return cached memory to the driver."""
         self._copies.close()
         cuda.empty_cache()
+
+    def _virtual_calls(self) -> VirtualCalls | None:
+        try:
+            return VirtualCalls(self.torch_device)
+        except NotImplementedError:
+            return None
 
     def _allocate(self, num_bytes: int) -> torch.Tensor:
         try:

@@ -51,6 +51,7 @@ class FakeDevice:
         self.torch_device = torch.device("cpu")
         self.emulated = True
         self.inline = False
+        self.keeps_addresses = False
         self.calls: list[tuple[str, int]] = []
         self.refuse_growth = False
         self.refuse_pin = False

@@ -1,4 +1,4 @@
-"""An expert's row in the canonical order, in plain torch: slow, exact, and the truth for bits.
+"""Decode in the canonical order, in plain torch: slow, exact, and the truth for bits.
 
 `kernels/csrc/canonical.h` states the order. fp32 is emulated where torch has no operation for it:
 a fused multiply-add is an exact float64 product, a float64 sum that keeps whether it was exact
@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from kernels.layouts import UNIT_ROWS, RecordLayout
+from kernels.weights import DenseWeight
 
 NUM_ACCUMULATORS = 256
+NUM_DENSE_ACCUMULATORS = 64
+PIECE_VALUES = 16
 FP8_SCALE = 256.0
 LOG2E, LN2_HIGH, LN2_LOW = 1.44269504, 0.693145752, 1.42860677e-6
 EXP_LOW, EXP_HIGH = -87.0, 88.0
@@ -43,23 +46,84 @@ def exponential(values: Tensor) -> Tensor:
     return out * torch.ldexp(torch.ones_like(n), n)
 
 
-def dots(rows: Tensor, x: Tensor) -> Tensor:
+def dots(rows: Tensor, x: Tensor, num_accumulators: int = NUM_ACCUMULATORS) -> Tensor:
     """Return each row's product with x. Shapes: rows [R, H], x [H] or [R, H] -> [R]."""
+    pairs = _accumulate(rows, x, num_accumulators).view(len(rows), -1, PIECE_VALUES, 2)
+    line = pairs[..., 0] + pairs[..., 1]
+    while (size := line.shape[1] // 2) > 0:
+        line = line[:, :size] + line[:, size:]
+    return _sum_lanes(line[:, 0])
+
+
+def short_dots(rows: Tensor, x: Tensor) -> Tensor:
+    """Return each row's product with x by 16 accumulators. Shapes as in `dots`."""
+    return _sum_lanes(_accumulate(rows, x, PIECE_VALUES))
+
+
+def _accumulate(rows: Tensor, x: Tensor, num_accumulators: int) -> Tensor:
+    """Element i goes to accumulator i modulo their number, i rising: [R, accumulators]."""
     num_rows, width = rows.shape
     x = x.expand(num_rows, width)
-    acc = rows.new_zeros(num_rows, NUM_ACCUMULATORS)
-    for first in range(0, width, NUM_ACCUMULATORS):
-        part = slice(first, min(first + NUM_ACCUMULATORS, width))
+    acc = rows.new_zeros(num_rows, num_accumulators)
+    for first in range(0, width, num_accumulators):
+        part = slice(first, min(first + num_accumulators, width))
         taken = slice(0, part.stop - first)
         acc[:, taken] = fma(rows[:, part], x[:, part], acc[:, taken])
-    pairs = acc.view(num_rows, 8, 16, 2)
-    line = pairs[..., 0] + pairs[..., 1]
-    for size in (4, 2, 1):
-        line = line[:, :size] + line[:, size:]
-    place = line[:, 0]
+    return acc
+
+
+def _sum_lanes(place: Tensor) -> Tensor:
+    """Add 16 lanes by a tree: l + (l + 8), then + 4, + 2, + 1. Shapes: [R, 16] -> [R]."""
     for size in (8, 4, 2, 1):
         place = place[:, :size] + place[:, size:]
     return place[:, 0]
+
+
+def linear(weight: DenseWeight, x: Tensor) -> Tensor:
+    """Return x W^T of one token. Shapes: weight [N, K], x [K] float32 -> [N]."""
+    values, scales = weight.values.float(), weight.scales
+    if scales is None:
+        return dots(values, x, NUM_DENSE_ACCUMULATORS)
+    rows, columns = values.shape
+    wide = (scales * FP8_SCALE).repeat_interleave(weight.group, 0)[:rows]
+    wide = wide.repeat_interleave(weight.group, 1)[:, :columns]
+    return dots(values / FP8_SCALE, x * wide, NUM_DENSE_ACCUMULATORS)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return x / rms(x) * weight. Shapes: x [R, H], weight [H] or [R, H] -> [R, H]."""
+    mean = short_dots(x, x) / x.shape[1]
+    return x * inverse_root(mean + eps).unsqueeze(1) * weight
+
+
+def inverse_root(values: Tensor) -> Tensor:
+    """Return 1 / sqrt, each of the two rounded once; torch's own root may be off by a bit."""
+    root = values.double().sqrt().float()
+    return torch.ones_like(root) / root
+
+
+def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate heads by tables whose sines are signed. Shapes: x [R, D], tables [R, D] -> [R, D]."""
+    return fma(x.roll(x.shape[1] // 2, 1), sin, x * cos)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Return the softmax of each row. Shapes: [R, C] -> [R, C]."""
+    weights = exponential(scores - scores.amax(1, keepdim=True))
+    return weights / short_dots(weights, torch.ones_like(weights)).unsqueeze(1)
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """Return one token's attention. Shapes: query [N, D], keys and values [C, Nkv, D] -> [N, D]."""
+    group = query.shape[0] // keys.shape[1]
+    keys = keys.repeat_interleave(group, 1)
+    values = values.repeat_interleave(group, 1)
+    scores = [short_dots(keys[:, head], query[head]) * scale for head in range(len(query))]
+    weights = softmax(torch.stack(scores))
+    out = torch.zeros_like(query)
+    for place in range(len(keys)):
+        out = fma(weights[:, place : place + 1], values[place], out)
+    return out
 
 
 def activate(gate: Tensor, up: Tensor, dtype: torch.dtype) -> Tensor:

@@ -7,9 +7,13 @@ so that the order of work depends on shapes only and is the same on every device
 Called by `engine.layers`, `engine.cache` and `engine.runner`.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from kernels.weights import DenseWeight
 
 # Scores held at once: a query block of this many values stays in the cache of a core.
 BLOCK_SCORES = 1 << 18
@@ -24,9 +28,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply by a weight as checkpoints store it. Shapes: [T, in], [out, in] -> [T, out]."""
-    return F.linear(x, weight)
+class ReferenceLinear:
+    """Products with weights that take the same input, as one: dequantised and stacked.
+
+    Shapes: weights [N1, K], [N2, K], ..; x [T, K] -> [T, N1 + N2 + ..].
+    """
+
+    def __init__(
+        self, weights: Sequence[DenseWeight], device: torch.device, dtype: torch.dtype
+    ) -> None:
+        parts = [one.dequantise().to(device, dtype) for one in weights]
+        self._weight = parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x W^T."""
+        return F.linear(x, self._weight)
 
 
 def embedding(ids: Tensor, table: Tensor) -> Tensor:

@@ -78,6 +78,26 @@ class ReferenceExperts:
         """
         return self._compute(x, self._cut(0, self._num_loaded))
 
+    def into(
+        self,
+        out: torch.Tensor,
+        x: torch.Tensor,
+        routes: Sequence[Sequence[tuple[int, int]]],
+    ) -> None:
+        """Write each loaded record's rows of some tokens; bit for bit what `row` gives.
+
+        `routes` names the (token, k) of each record.
+
+        Shapes: x [T, H] -> out[token, k] of out [T, K, H] float32.
+        """
+        if len(x) == 1:  # one call for all of them
+            for row, ((token, k),) in zip(self.each(x[0]).unbind(0), routes, strict=True):
+                out[token, k].copy_(row)
+            return
+        for place, chosen in enumerate(routes):
+            for token, k in chosen:
+                out[token, k].copy_(self.row(x[token], place))
+
     def rows(self, x: torch.Tensor) -> torch.Tensor:
         """Return the first loaded expert's rows for its tokens of a prompt chunk.
 

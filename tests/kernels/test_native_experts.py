@@ -132,9 +132,12 @@ def test_routes_when_tokens_share_experts_equal_each_row_alone(layout, tier):
     wanted = [[kernel.row(token, place) for token in x] for place in range(3)]
     for number in range(1, 12):
         tokens = [list(range(number)), [10, 2, 5][: number % 4], list(range(number))[::-1]]
-        rows = kernel.routes(x, tokens)
-        chosen = [wanted[place][token] for place, each in enumerate(tokens) for token in each]
-        assert torch.equal(rows, torch.stack(chosen))
+        out, expected = torch.full((2, 11, 3, layout.hidden), -1.0).unbind(0)
+        kernel.into(out, x, [[(t, place) for t in each] for place, each in enumerate(tokens)])
+        for place, each in enumerate(tokens):
+            for token in each:
+                expected[token, place] = wanted[place][token]
+        assert torch.equal(out, expected)
     assert torch.equal(kernel.each(x[3]), torch.stack([rows[3] for rows in wanted]))
 
 
@@ -204,10 +207,14 @@ def test_sizes_when_wrong_are_refused_before_memory_is_touched():
     for x in (torch.zeros(63), torch.zeros(1, 64), torch.zeros(64, device="meta")):
         with pytest.raises(ValueError, match=r"expected torch\.float32"):
             kernel.row(x)
-    with pytest.raises(ValueError, match=r"within 0\.\.1"):
-        kernel.routes(torch.zeros(2, 64), [[0, 2]])
-    with pytest.raises(ValueError, match="tokens for 2 of 1"):
-        kernel.routes(torch.zeros(2, 64), [[0], [1]])
+    out = torch.zeros(2, 3, 64)
+    for route in ((2, 0), (0, 3), (-1, 0)):
+        with pytest.raises(ValueError, match="not within 2 tokens of 3"):
+            kernel.into(out, torch.zeros(2, 64), [[(0, 0), route]])
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        kernel.into(out, torch.zeros(2, 64), [[(0, 0)], [(1, 0)]])
+    with pytest.raises(ValueError, match=r"expected torch\.float32"):
+        kernel.into(out, torch.zeros(1, 64), [[(0, 0)]])
 
 
 def test_kernel_when_it_cannot_be_built_says_why():

@@ -189,7 +189,7 @@ def _dequantised(folder: Path) -> dict[str, torch.Tensor]:
             stored.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  no mapping
     quant = get_format("fp8_block")
     return {
-        name: quant.dequantize(tensor, stored.get(f"{name}_scale_inv"))
+        name: quant.dense(tensor, stored.get(f"{name}_scale_inv")).dequantise()
         for name, tensor in stored.items()
         if not name.endswith("_scale_inv")
     }

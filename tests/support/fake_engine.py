@@ -56,7 +56,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     add("--reasoning", type=int, default=0, help="how many of them are reasoning")
     add("--rate", type=float, default=0.0, help="tokens per second; 0 = at once")
     add("--first-token", type=float, default=0.0, help="seconds to the first token")
-    add("--reply", default="words", help="'words', 'code', or the text itself")
+    add("--reply", default="words", help="'words', 'prose', 'code', or the text itself")
     add("--crash-at", type=int, default=-1, help="abort before this token of a reply")
     add("--exit-at", type=int, default=-1, help="exit with --exit-code before this token")
     add("--exit-code", type=int, default=int(ExitCode.DEVICE))

@@ -60,7 +60,13 @@ def pieces(reply: str, count: int) -> list[str]:
     if reply == "code":
         lines = [f"    value_{i} = compute({i})  # line {i}\n" for i in range(count)]
         return ["```python\n", *lines[: max(0, count - 2)], "```\n"][:count]
-    words = WORDS if reply == "words" else tuple(reply.split(" "))
+    words = WORDS if reply in ("words", "prose") else tuple(reply.split(" "))
+    if reply == "prose":  # a paragraph of 60 words, a list, a listing, and so on
+        breaks = ("\n\n", "\n\n- ", "\n- ", "\n\n```py\n", "\n```\n\n")
+        return [
+            breaks[i // 60 % len(breaks)] if i % 60 == 59 else f"{words[i % len(words)]} "
+            for i in range(count)
+        ]
     return [f"{words[i % len(words)]} " for i in range(count)]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode, ExitCode
+from engine.protocol.identity import content_id
 from tests.support.fake_facts import Out, hang
 
 
@@ -59,14 +60,15 @@ def run_job(opts: argparse.Namespace) -> int:
         return int(ExitCode.FAILED)
     if opts.job_end != "silent":
         if opts.job == "convert" and spec.get("target"):
-            write_ftw(Path(spec["target"]))
+            write_ftw(Path(spec["target"]), Path(spec.get("source", "")))
         out.send(m.JobDone(job=opts.job, result={"path": spec.get("target", "")}))
     return int(ExitCode.OK)
 
 
-def write_ftw(folder: Path) -> None:
+def write_ftw(folder: Path, source: Path) -> None:
     """Leave a folder that the library lists and only this engine would load."""
     folder.mkdir(parents=True, exist_ok=True)
     index = {"format": "freetoken", "major": 2, "name": folder.name, "quant": "fp8_block"}
-    index |= {"source": {"name": folder.name}}
+    has_source = (source / "config.json").is_file()
+    index |= {"source": {"name": folder.name, "content": content_id(source) if has_source else ""}}
     (folder / "model.ftw").write_text(json.dumps(index), "utf-8")

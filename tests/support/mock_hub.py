@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 REPO = "maker/tiny-moe"
 COMMIT = "c0ffee" + "0" * 34
@@ -59,6 +59,8 @@ class MockHub:
     wrong_hash: tuple[str, ...] = ()
     is_bare: bool = False  # a mirror that lists names only
     redirect_to: str = ""
+    hits: list = field(default_factory=list)  # of the search: dicts as the hub sends them
+    configs: dict = field(default_factory=dict)  # repository -> config.json, or a status
     url: str = ""
 
     def listing(self) -> bytes:
@@ -124,7 +126,32 @@ def short(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **hea
     handler.wfile.write(body)
 
 
+def search(handler: BaseHTTPRequestHandler, hub: MockHub) -> None:
+    """Answer the search by words of the name and all tags."""
+    asked = parse_qs(urlsplit(handler.path).query)
+    fault = hub.fault("search")
+    if fault.gate is not None:
+        fault.gate(0)
+    if fault.status:
+        short(handler, fault.status)
+        return
+    words, tags = asked["search"][0].casefold(), set(asked.get("filter", []))
+    found = [h for h in hub.hits if words in h["id"].casefold() and tags <= set(h.get("tags", []))]
+    short(handler, 200, json.dumps(found[: int(asked["limit"][0])]).encode())
+
+
 def answer(handler: BaseHTTPRequestHandler, hub: MockHub, path: str) -> None:
+    if path == "/api/models":
+        search(handler, hub)
+        return
+    repo = "/".join(path.split("/")[1:3])
+    if repo in hub.configs and path.endswith("/config.json"):
+        config = hub.configs[repo]
+        if isinstance(config, int):
+            short(handler, config, X_Error_Code="GatedRepo")
+        else:
+            short(handler, 200, json.dumps(config).encode())
+        return
     if path.startswith(f"/api/models/{REPO}/revision/"):
         fault = hub.fault("listing")
         if fault.statuses:

@@ -112,6 +112,13 @@ class MessageBody(QWidget):
         items = (self._column.itemAt(i) for i in range(self._column.count()))
         return [w for item in items if item is not None and (w := item.widget()) is not None]
 
+    def reset(self) -> None:
+        """Show nothing, as when new."""
+        self._later.stop()
+        self._pending, self._not_before = None, 0.0
+        self._clear()
+        self._text = ""
+
     def set_plain(self, text: str) -> None:
         """Show a person's text as typed."""
         if text != self._text:
@@ -209,6 +216,6 @@ def _update(widget: QWidget, block: Block, is_open: bool) -> bool:
     return False
 
 
-def user_card(body: MessageBody) -> Card:
-    """Return the surface that a person's text stands on."""
-    return Card(vbox(body, pad=(14, 9, 14, 10)), radius=8)
+def user_card(*parts: QWidget) -> Card:
+    """Return the surface that a person's files and text stand on."""
+    return Card(vbox(*parts, gap=GAP, pad=(14, 9, 14, 10)), radius=8)

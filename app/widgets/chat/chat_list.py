@@ -6,6 +6,7 @@ One list view with a painted delegate, so that thousands of chats cost no widget
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import (
     QAbstractItemModel,
@@ -18,7 +19,7 @@ from PySide6.QtCore import (
     Qt,
     Signal,
 )
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QKeyEvent, QMouseEvent, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -253,7 +254,7 @@ class ChatListPanel(QWidget):
 
     Signals:
         searched(text), new_wanted(), opened(id), deleted(id), renamed(id, title), pinned(id, on),
-        exported(id, "md" or "json").
+        exported(id, "md" or "json"), import_wanted(), dropped(list of Path).
     """
 
     searched = Signal(str)
@@ -263,6 +264,8 @@ class ChatListPanel(QWidget):
     renamed = Signal(int, str)
     pinned = Signal(int, bool)
     exported = Signal(int, str)
+    import_wanted = Signal()
+    dropped = Signal(list)
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,9 +279,13 @@ class ChatListPanel(QWidget):
         self.empty = Label("", "meta", "text3", wrap=True)
         self._current = ChatId(0)
         top = hbox((self.search, 1), self.new, gap=6)
-        self.setLayout(vbox(top, self.empty, (self.view, 1), gap=4, pad=(10, 10, 10, 6)))
+        self.bring = Button(tr("Import chats…"), "ghost", "download", small=True)
+        foot = hbox(self.bring, None)
+        self.setLayout(vbox(top, self.empty, (self.view, 1), foot, gap=4, pad=(10, 10, 10, 8)))
+        self.setAcceptDrops(True)
         self.search.textChanged.connect(self.searched)
         self.new.clicked.connect(self.new_wanted)
+        self.bring.clicked.connect(self.import_wanted)
         self.view.opened.connect(self.opened)
         self.view.delete_wanted.connect(self.deleted)
         self.view.menu_wanted.connect(self._menu)
@@ -308,6 +315,17 @@ class ChatListPanel(QWidget):
             self.view.clearSelection()
         else:
             self.view.setCurrentIndex(self.items.index(row))
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        """Files can be dropped."""
+        if event.mimeData().hasUrls():
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        """Hand chat files on."""
+        urls = event.mimeData().urls()
+        self.dropped.emit([Path(url.toLocalFile()) for url in urls if url.isLocalFile()])
+        event.acceptProposedAction()
 
     def menu_for(self, chat_id: int) -> QMenu:
         """Return the menu of one chat."""

@@ -1,16 +1,21 @@
 """Where messages are written: grows with its lines, says what sending will do, never disappears."""
 
 from dataclasses import dataclass
+from functools import partial
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QPaintEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QMenu, QWidget
 
+from app.services.chat_records import REASONING, Reasoning
+from app.services.chat_words import REASONING_WORDS
 from app.theme import RADIUS, area, color, follow, painter, pen
 from app.widgets import Button, Label, hbox, vbox
 from app.widgets.chat.cards import QueueCard
 from app.widgets.chat.edits import GrowingEdit
+from app.widgets.chat.files import FileChips
 from app.wording import figures, tr
+from engine.protocol.messages import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,8 @@ class Writing:
         is_replying: a reply is being written.
         is_waiting: a reply waits for a model.
         queued: the message that waits for the reply, or "".
+        files: attached to the draft.
+        reasoning: how much the model shall think.
         draft_tokens: tokens of the draft; 0 = not counted.
     """
 
@@ -32,6 +39,8 @@ class Writing:
     is_waiting: bool = False
     queued: str = ""
     draft_tokens: int = 0
+    files: tuple[Part, ...] = ()
+    reasoning: Reasoning = ""
 
 
 class Composer(QWidget):
@@ -44,6 +53,9 @@ class Composer(QWidget):
         taken_back: the queued message is wanted in the edit.
         asked_last: Up in the empty edit.
         dropped: (list of Path) files.
+        files_wanted: the clip: choose files.
+        detached: (place) one of the files is taken away.
+        reasoned: (choice) let the model think so much.
     """
 
     typed = Signal(str)
@@ -52,6 +64,9 @@ class Composer(QWidget):
     taken_back = Signal()
     asked_last = Signal()
     dropped = Signal(list)
+    files_wanted = Signal()
+    detached = Signal(int)
+    reasoned = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,9 +77,13 @@ class Composer(QWidget):
         self.queue = QueueCard()
         self.hint = Label("", "caption", "text3")
         self.hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        row = hbox(None, self.tokens, self.button, gap=8, pad=(4, 0, 0, 0))
+        self.files = FileChips(removes=True)
+        self.clip = Button("", "ghost", "attach", small=True, name=tr("Attach text files"))
+        self.think = Button("", "ghost", "thought", small=True, tail="down")
+        row = hbox(self.clip, self.think, None, self.tokens, self.button, gap=6)
         self._box = _Frame()
-        self._box.setLayout(vbox(self.edit, row, gap=6, pad=(15, 12, 8, 8)))
+        edge = hbox((vbox(self.files, self.edit, gap=8), 1), pad=(7, 0, 7, 0))
+        self._box.setLayout(vbox(edge, row, gap=6, pad=(8, 12, 8, 8)))
         self.setLayout(vbox(self.queue, self._box, self.hint, gap=5))
         self.queue.hide()
         self.edit.textChanged.connect(self._on_text)
@@ -72,6 +91,9 @@ class Composer(QWidget):
         self.edit.asked_last.connect(self.asked_last)
         self.edit.dropped.connect(self.dropped)
         self.button.clicked.connect(self._press)
+        self.clip.clicked.connect(self.files_wanted)
+        self.think.clicked.connect(self._choose_reasoning)
+        self.files.removed.connect(self.detached)
         self.queue.taken_back.connect(self.taken_back)
         follow(self._show)
 
@@ -95,7 +117,7 @@ class Composer(QWidget):
     def send(self) -> None:
         """Send what is typed, if there is anything."""
         text = self.text
-        if text.strip():
+        if self._has_draft:
             self.edit.clear()
             self.sent.emit(text.strip("\n"))
 
@@ -104,10 +126,28 @@ class Composer(QWidget):
         self.edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _press(self) -> None:
-        if self.text.strip():
+        if self._has_draft:
             self.send()
         elif self._is_busy:
             self.stopped.emit()
+
+    def reasoning_menu(self) -> QMenu:
+        """Return the choices of how much to think."""
+        menu = QMenu(self)
+        for choice in REASONING:
+            action = menu.addAction(REASONING_WORDS[choice], partial(self.reasoned.emit, choice))
+            action.setCheckable(True)
+            action.setChecked(choice == self._writing.reasoning)
+        return menu
+
+    def _choose_reasoning(self) -> None:
+        menu = self.reasoning_menu()
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.popup(self.think.mapToGlobal(QPoint(0, -menu.sizeHint().height())))
+
+    @property
+    def _has_draft(self) -> bool:
+        return bool(self.text.strip()) or bool(self._writing.files)
 
     @property
     def _is_busy(self) -> bool:
@@ -134,10 +174,16 @@ class Composer(QWidget):
         hint = tr("Enter to send, Shift+Enter for a new line")
         self.hint.set_text(tr("Waiting for the model") if now.is_waiting else hint)
         self.queue.set_text(now.queued)
+        self.files.set_files(now.files)
+        self.think.set_text(
+            tr("Reasoning: {choice}", choice=REASONING_WORDS[now.reasoning])
+            if now.reasoning
+            else tr("Reasoning")
+        )
         self._show_button()
 
     def _show_button(self) -> None:
-        has_text, button = bool(self.text.strip()), self.button
+        has_text, button = self._has_draft, self.button
         tokens = self._writing.draft_tokens
         shown = has_text and tokens > 0
         self.tokens.set_text(tr("{count} tokens", count=figures.tokens(tokens)) if shown else "")

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
+from app.services.chat_records import REASONING, Reasoning
+from app.services.chat_words import REASONING_WORDS
 from app.widgets import (
     Bar,
     Button,
     Card,
+    Combo,
     Field,
     Label,
     LineField,
@@ -19,12 +22,14 @@ from app.widgets import (
     vbox,
 )
 from app.widgets.chat.edits import GrowingEdit
+from app.widgets.chat.presets import PresetRow
 from app.widgets.layout import Box
 from app.wording import figures, tr
 from engine.protocol.messages import Sampling
 
 TYPED_MS = 500
 NO_SEED = -1
+FIELD = 212  # px: as wide as the panel allows, scroll bar and all
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +45,24 @@ class Inspector(QWidget):
     """Values of this chat. They hold from the next reply on.
 
     Signals:
-        prompt_changed(text), changed(dict of sampling values), reset(), closed().
+        prompt_changed(text), changed(dict of sampling values), reset(), closed(),
+        reasoned(choice); those of presets are at `presets`.
     """
 
     prompt_changed = Signal(str)
     changed = Signal(dict)
     reset = Signal()
     closed = Signal()
+    reasoned = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("canvas")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.close_button = Button("", "ghost", "x", small=True, name=tr("Close the inspector"))
+        self.presets = PresetRow(FIELD)
+        words = [REASONING_WORDS[choice] for choice in REASONING]
+        self.reasoning = Combo(words, width=FIELD, name=tr("Reasoning"))
         self.prompt = GrowingEdit(
             tr("System prompt"),
             tr("How the model should answer in this chat"),
@@ -79,6 +89,7 @@ class Inspector(QWidget):
         self.stop.editingFinished.connect(self._tell_stop)
         self.reset_button.clicked.connect(self.reset)
         self.close_button.clicked.connect(self.closed)
+        self.reasoning.activated.connect(self._tell_reasoning)
 
     def _content(self) -> QWidget:
         prompt = Card(
@@ -101,8 +112,15 @@ class Inspector(QWidget):
         return holder(
             vbox(
                 hbox(Label(tr("This chat"), "body", "text", 600), None, self.close_button),
+                _section(tr("Preset")),
+                self.presets,
+                2,
                 _section(tr("System prompt")),
                 prompt,
+                2,
+                _section(tr("Reasoning")),
+                self.reasoning,
+                Label(tr("For models whose template knows it"), "caption", "text3", wrap=True),
                 2,
                 hbox(_section(tr("Sampling")), None, self._origin),
                 *rows,
@@ -125,6 +143,10 @@ class Inspector(QWidget):
             self.prompt.blockSignals(True)
             self.prompt.setPlainText(text)
             self.prompt.blockSignals(False)
+
+    def show_reasoning(self, reasoning: Reasoning) -> None:
+        """Show how much the model shall think."""
+        self.reasoning.setCurrentIndex(REASONING.index(reasoning))
 
     def show_sampling(self, sampling: Sampling, is_own: bool) -> None:
         """Show values; `is_own` = this chat has its own."""
@@ -182,6 +204,9 @@ class Inspector(QWidget):
         whole = key in ("top_k", "max_tokens", "seed")
         number: float | int | None = int(value) if whole else round(value, 4)
         self.changed.emit({key: None if key == "seed" and number == NO_SEED else number})
+
+    def _tell_reasoning(self, place: int) -> None:
+        self.reasoned.emit(REASONING[place])
 
     def _tell_prompt(self) -> None:
         self.prompt_changed.emit(self.prompt.toPlainText())

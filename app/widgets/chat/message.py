@@ -22,6 +22,7 @@ from app.widgets import Button, Card, Elide, Icon, Label, hbox, vbox
 from app.widgets.chat.body import MessageBody, user_card
 from app.widgets.chat.cards import ErrorCard, IncompleteLine
 from app.widgets.chat.edits import GrowingEdit
+from app.widgets.chat.files import FileChips
 from app.widgets.chat.reasoning import ReasoningFold
 from app.widgets.chat.stats import StatsLine
 from app.widgets.rail import Mark
@@ -47,6 +48,19 @@ class Place:
     is_waiting: bool = False
     is_last: bool = False
     now: float = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the reply is being written or waits for a model."""
+        return self.is_running or self.is_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a person unfolded in a message; None = the reasoning opens and closes by itself."""
+
+    reasoning: bool | None = None
+    trace: bool = False
 
 
 class RoleBar(QWidget):
@@ -81,7 +95,7 @@ class RoleBar(QWidget):
         self.count.set_text(f"{place.version} / {place.versions}")
         self.left.setEnabled(place.version > 1)
         self.right.setEnabled(place.version < place.versions)
-        busy = place.is_running or place.is_waiting
+        busy = place.is_busy
         self.edit.setEnabled(not busy)
         self.retry.setEnabled(not busy)
 
@@ -114,7 +128,8 @@ class MessageView(QWidget):
         sign = Mark(14) if self._is_reply else Icon("user", 14, "text2")
         self._head = hbox(sign, self._who, self._when, None, self.bar, gap=7)
         self.body = MessageBody()
-        self._frame: QWidget = self.body if self._is_reply else user_card(self.body)
+        self.files = FileChips(removes=False)
+        self._frame: QWidget = self.body if self._is_reply else user_card(self.files, self.body)
         self.fold: ReasoningFold | None = None
         self._start = Label(tr("Reading the conversation"), "meta", "text3")
         self.stats = StatsLine()
@@ -148,11 +163,39 @@ class MessageView(QWidget):
         self._when.set_text(clock_text(message.created, place.now))
         self.bar.set_place(place)
         if not self._is_reply:
+            self.files.set_files(message.files)
             self.body.set_plain(message.text)
+            self.body.setVisible(bool(message.text))
             self._start.hide()
         else:
             self._set_reply(message, place)
         self.retheme()
+
+    def use_for(self, message: Message, place: Place) -> None:
+        """Show another message of the same role; nothing of the one before stays."""
+        self.end_edit()
+        self._hovered = False
+        self.bar.reveal(False)
+        if self.fold is not None:
+            self._column.removeWidget(self.fold)
+            self.fold.hide()
+            self.fold.deleteLater()
+            self.fold = None
+        self.stats.trace.setChecked(False)
+        self.body.reset()
+        self.set_message(message, place)
+
+    @property
+    def opened(self) -> Opened:
+        """What the person unfolded here."""
+        reasoning = self.fold.chosen if self.fold is not None else None
+        return Opened(reasoning, self.stats.trace.isChecked())
+
+    def set_opened(self, opened: Opened) -> None:
+        """Unfold what was unfolded when this message was last on screen."""
+        if self.fold is not None and opened.reasoning is not None:
+            self.fold.choose(opened.reasoning)
+        self.stats.trace.setChecked(opened.trace)
 
     def retheme(self) -> None:
         """Name the whole for assistive tools in the present language."""
@@ -160,7 +203,7 @@ class MessageView(QWidget):
         self.setAccessibleName(tr("Message from {who}, {when}", who=who, when=self._when.text()))
 
     def _set_reply(self, message: Message, place: Place) -> None:
-        busy = place.is_running or place.is_waiting
+        busy = place.is_busy
         reasoning, text = message.reasoning, message.text
         if reasoning and self.fold is None:
             self.fold = ReasoningFold()
@@ -187,7 +230,7 @@ class MessageView(QWidget):
             self.tail.hide()
             self.tail.deleteLater()
             self.tail = None
-        if place.is_running or place.is_waiting:
+        if place.is_busy:
             return
         error = message.facts.error
         words = incomplete_text(message)

@@ -94,6 +94,16 @@ class ReasoningFold(QWidget):
         if self.head.isChecked():
             self.text.show_text(text)
 
+    @property
+    def chosen(self) -> bool | None:
+        """Open or closed by the person's choice; None = by itself."""
+        return self.head.isChecked() if self._chosen else None
+
+    def choose(self, on: bool) -> None:
+        """Open or close it as the person did before."""
+        self._chosen = True
+        self.head.setChecked(on)
+
     def _choose(self) -> None:
         self._chosen = True
 

@@ -54,8 +54,9 @@ class FakeClient(QObject):
         self.counts = []
         self.cancelled = []
 
-    def generate(self, messages, sampling, tools=(), continue_last=False):
+    def generate(self, messages, sampling, tools=(), continue_last=False, template_args=None):
         request = f"reply-{len(self.requests) + 1}"
+        self.template_args = template_args
         self.requests[request] = (messages, sampling, continue_last)
         return request
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.services import chat_schema
 from app.services.chat_records import (
     ChatId,
     Message,
@@ -241,10 +242,15 @@ def old_file(path: Path, version: int) -> None:
         PRAGMA user_version = {version};
         """
     )
+    if version == 2:  # between 1 and 2 only tables and columns came
+        for statement in chat_schema._STEP_2:
+            db.execute(statement)
+        chat_schema._fill_search(db)
+        db.commit()
     db.close()
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", [0, 1, 2])
 def test_old_file_when_opened_is_migrated_with_nothing_lost(tmp_path, version):
     """Chats of an older schema stay, become searchable, and their unfinished reply is marked."""
     old_file(tmp_path / "chats.db", version)
@@ -259,7 +265,8 @@ def test_old_file_when_opened_is_migrated_with_nothing_lost(tmp_path, version):
     assert texts(store, chat.id) == ["hello world", "greetings"]
     assert store.path_of(chat.id)[1].state is MessageState.INTERRUPTED
     assert store.search("world")
-    assert store._file.read("PRAGMA user_version") == [(2,)]
+    assert (chat.files, chat.preset, chat.reasoning) == ((), "", "")
+    assert store._file.read("PRAGMA user_version") == [(chat_schema.VERSION,)]
     store.close()
 
 
@@ -276,7 +283,7 @@ def test_file_of_a_newer_version_is_left_alone(tmp_path):
     store.create_chat("x")
     store.close()
     assert (tmp_path / "chats.db").read_bytes() == before
-    assert (tmp_path / "chats-v2.db").exists()
+    assert (tmp_path / f"chats-v{chat_schema.VERSION}.db").exists()
 
 
 @pytest.mark.parametrize("damage", ["garbage", "header", "page"])

@@ -1,5 +1,7 @@
 """The chat page on screen: streaming, scrolling, keys, names, themes, narrow windows."""
 
+from itertools import pairwise
+
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, QPointF, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QEnterEvent, QGuiApplication
@@ -7,6 +9,7 @@ from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractSlider,
     QAbstractSpinBox,
+    QFileDialog,
     QLineEdit,
     QPlainTextEdit,
     QWidget,
@@ -18,7 +21,6 @@ from app.views.chat import ChatView
 from app.widgets.chat.body import Flow, MessageBody
 from app.widgets.chat.cards import CrashCard, ErrorCard, IncompleteLine
 from app.widgets.chat.code import FOLD_TO, CodeBlock
-from app.widgets.chat.column import FIRST, LOT
 from app.widgets.chat.highlight import spans_of
 from app.widgets.chat.prose import Prose, open_link
 from app.widgets.look import use
@@ -301,11 +303,13 @@ def test_reading_is_not_disturbed_by_a_growing_reply(page, client, qtbot):
     assert bar.value() == bar.maximum() > 0
     bar.setValue(bar.maximum() // 2)
     assert page.column.to_end.isVisibleTo(page)
-    view, above = page.column._top_view()
+    turns(qtbot, 40)  # what came into sight is built
+    view = next(v for v in page.column.views.values() if 0 <= v.y() < 300)
+    above = view.y()
     client.say("\n\nnew paragraph " * 40)
     flush(page)
-    turns(qtbot, 20)  # older messages are built above meanwhile
-    assert page.column._place_of_view(view) - bar.value() == above
+    turns(qtbot)
+    assert view.y() == above
     page.column.to_end.click()
     assert bar.value() == bar.maximum()
     assert not page.column.to_end.isVisibleTo(page)
@@ -314,21 +318,30 @@ def test_reading_is_not_disturbed_by_a_growing_reply(page, client, qtbot):
     assert bar.value() == bar.maximum()
 
 
-def test_chat_of_thousands_builds_only_its_end(page, qtbot):
-    """5,000 messages: some screens are built; scrolling up builds more and keeps the place."""
+def alive(page):
+    """Return the numbers of the messages that have widgets, in order."""
+    return sorted(page.column.views)
+
+
+def test_chat_of_thousands_keeps_some_screens_alive(page, qtbot):
+    """5,000 messages: wherever the person scrolls, what is in sight is there, and little more."""
     long_chat(page, 5000)
-    assert len(page.column.views) == FIRST
-    turns(qtbot, 60)
-    built = len(page.column.views)
-    assert built < 100
     bar = page.column.verticalScrollBar()
-    assert bar.value() == bar.maximum()
-    top = page.column.views[5000 - built + 1]
-    bar.setValue(0)
-    turns(qtbot, 4)
-    assert len(page.column.views) >= built + LOT
-    seen = top.mapTo(page.column, top.rect().topLeft()).y()
-    assert abs(seen) < 60  # what was at the top is still there
+    room = page.column.viewport().height()
+    assert bar.value() == bar.maximum() > 5000 * 40
+    for place in (bar.maximum(), bar.maximum() // 2, 0, bar.maximum() // 3, bar.maximum()):
+        bar.setValue(place)
+        turns(qtbot, 60)
+        seen = sorted((v.y(), n) for n, v in page.column.views.items())
+        tops = [y for y, _ in seen]
+        assert [n for _, n in seen] == list(range(alive(page)[0], alive(page)[-1] + 1))
+        assert tops[0] <= 8
+        assert tops[-1] + page.column.views[seen[-1][1]].height() >= room - 40
+        assert len(seen) < 60
+        pairs = pairwise(seen)
+        gaps = {below - y - page.column.views[n].height() for (y, n), (below, _) in pairs}
+        assert gaps == {14}  # below each other, none on another
+    assert alive(page)[-1] == 5000
 
 
 def test_versions_switch_in_the_role_line(page, client):
@@ -511,7 +524,8 @@ def test_narrow_window_keeps_the_composer_in_view(page, client, qtbot, size, lan
     button = page.composer.button
     corner = button.mapTo(page, button.rect().bottomRight())
     assert page.rect().contains(corner)
-    assert page.column.widget().width() <= page.column.viewport().width()
+    room = page.column.viewport().width()
+    assert all(view.x() + view.width() <= room for view in page.column.views.values())
     page.shortcut("inspector")
     turns(qtbot)
     assert page.rect().contains(button.mapTo(page, button.rect().bottomRight()))
@@ -602,18 +616,111 @@ def test_context_is_shown_against_its_capacity(page, client):
     assert page.inspector._context.text() == "1.0K of 4K tokens"
 
 
-def test_dropped_file_goes_into_the_message(page, tmp_path):
-    """G-04: a text file is inserted, plain text is pasted as it is."""
-    file = tmp_path / "a.txt"
-    file.write_text("content")
+def test_dropped_file_is_a_chip_until_it_is_sent_or_taken_away(page, client, tmp_path, qtbot):
+    """G-04: chips in the composer and the message; a click takes away, or unfolds the text."""
+    paths = [tmp_path / "a.txt", tmp_path / "b.py"]
+    paths[0].write_text("content")
+    paths[1].write_text("x = 1")
     data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(file))])
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
     page.composer.edit.insertFromMimeData(data)
-    assert "content" in page.composer.text
+    chips = page.composer.files
+    qtbot.waitUntil(lambda: len(chips.chips) == 2, timeout=5000)
+    assert chips.isVisible()
+    assert page.composer.text == ""
+    assert page.composer.button.isEnabled()  # files alone can be sent
+    chips.chips[0].click()
+    assert [chip.text() for chip in chips.chips] == ["b.py  5 B"]
+    page.composer.set_text("what is it?")
+    page.composer.send()
+    assert not chips.isVisible()
+    sent = client.requests["reply-1"][0][0]
+    assert sent.parts[0].text == "b.py:\n```py\nx = 1\n```\n\n"
+    assert sent.parts[1].text == "what is it?"
+    shown = page.column.views[page.vm.talk.messages[0].id]
+    assert shown.body.widgets[0].text == "what is it?"
+    shown.files.chips[0].click()
+    assert shown.files.text.text.toPlainText() == "x = 1"
+    shown.files.chips[0].click()
+    assert shown.files.text is None
+
+
+def test_pasted_text_is_text(page):
+    """Only files become chips."""
     data = QMimeData()
     data.setText("tail")
     page.composer.edit.insertFromMimeData(data)
     assert page.composer.text.endswith("tail")
+
+
+def test_clip_and_import_hand_the_chosen_files_on(page, monkeypatch, tmp_path, qtbot):
+    """The dialogs' answers reach the draft and the list; nothing chosen changes nothing."""
+    (tmp_path / "n.md").write_text("note")
+    (tmp_path / "c.json").write_text('[{"role": "user", "content": "from a file"}]')
+    chosen = [[], [str(tmp_path / "n.md")], [], [str(tmp_path / "c.json")]]
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: (chosen.pop(0), ""))
+    page.composer.clip.click()
+    page.composer.clip.click()
+    qtbot.waitUntil(lambda: len(page.composer.files.chips) == 1, timeout=5000)
+    page.list.bring.click()
+    with qtbot.waitSignal(page.vm.files.imported, timeout=5000):
+        page.list.bring.click()
+    assert page.title.text() == "from a file"
+    assert page.composer.files.isHidden()  # the note belongs to the chat not begun
+    page.vm.new_chat()
+    assert [chip.text() for chip in page.composer.files.chips] == ["n.md  4 B"]
+
+
+def test_preset_is_saved_chosen_and_compared_in_the_inspector(page, client, qtbot):
+    """Save as, choose in another chat, see that it differs, save, delete; all in the panel."""
+    page.shortcut("inspector")
+    row, box = page.inspector.presets, page.inspector
+    assert row.combo.currentText() == "No preset"
+    box.prompt.setPlainText("Be brief.")
+    box.fields["temperature"].setValue(0.2)
+    row.save_as.click()
+    qtbot.keyClicks(row.name, "Terse")
+    qtbot.keyClick(row.name, Qt.Key.Key_Return)
+    assert row.combo.currentText() == "Terse"
+    assert row.changed.isHidden()
+    page.vm.new_chat()
+    assert row.combo.currentText() == "No preset"
+    row.combo.activated.emit(1)
+    assert page.vm.talk.chat.system_prompt == "Be brief."
+    assert box.prompt.toPlainText() == "Be brief."
+    assert page.vm.sampling.temperature == 0.2
+    box.fields["temperature"].setValue(0.5)
+    assert not row.changed.isHidden()
+    row.save.click()
+    assert row.changed.isHidden()
+    assert page.vm.presets.names == ("Terse",)
+    row.save_as.click()
+    qtbot.keyClick(row.name, Qt.Key.Key_Escape)
+    assert row.name.isHidden() or not row.name.isVisible()
+    row.delete.click()
+    assert page.vm.presets.names == ()
+    assert page.vm.talk.chat.system_prompt == "Be brief."  # the chat keeps its values
+
+
+def test_reasoning_is_chosen_in_composer_or_inspector_and_sent(page, client):
+    """Both show the same choice; the template gets it under the names that are in use."""
+    acts = page.composer.reasoning_menu().actions()
+    assert [act.isChecked() for act in acts] == [True, False, False, False, False]
+    acts[3].trigger()
+    assert page.composer.think.text() == "Reasoning: Medium"
+    assert page.inspector.reasoning.currentText() == "Medium"
+    page.composer.set_text("q")
+    page.composer.send()
+    assert client.template_args == {
+        "enable_thinking": True,
+        "thinking": True,
+        "reasoning_effort": "medium",
+    }
+    client.finish()
+    page.inspector.reasoning.activated.emit(1)
+    page.vm.talk.retry_last()
+    assert client.template_args == {"enable_thinking": False, "thinking": False}
+    assert page.composer.think.text() == "Reasoning: Off"
 
 
 def test_shortcuts_of_the_table_work(page, client):

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from app.services import chat_words
-from app.services.chat_records import MessageState
+from app.services.chat_records import Draft, MessageState
 from app.services.settings_schema import Settings
 from app.viewmodels.chat_conversation import NO_CHAT
 from engine.protocol import messages as m
@@ -166,14 +166,40 @@ def test_message_sent_during_a_reply_waits_for_it(vm, client):
     """A second message is queued, survives in the draft, and is sent after the reply."""
     vm.send("one")
     vm.send("two")
-    assert vm.talk.queued == "two"
-    assert vm.test_store.chat(vm.talk.chat.id).draft == "two"
+    vm.set_draft("half a third")
+    vm.save_draft()
+    assert vm.talk.queued.text == "two"
+    assert Draft.of(vm.test_store.chat(vm.talk.chat.id).queued).text == "two"
     assert len(client.requests) == 1
     answer(client, "first")
-    assert vm.talk.queued == ""
+    assert not vm.talk.queued
     answer(client, "second")
     assert [t for _, t in said(vm)] == ["one", "first", "two", "second"]
-    assert vm.test_store.chat(vm.talk.chat.id).draft == ""
+    stored = vm.test_store.chat(vm.talk.chat.id)
+    assert (stored.draft, stored.queued) == ("half a third", ())
+
+
+def test_queued_message_after_a_crash_is_in_the_draft_before_what_was_typed(tmp_path, vm, client):
+    """Nobody sends it unasked, and nothing of it is lost."""
+    vm.send("one")
+    vm.send("two")
+    vm.set_draft("half a third")
+    vm.save_draft()
+    chat_id = vm.talk.chat.id
+    again = make_vm(tmp_path, FakeClient())  # the first one was killed
+    chat = again.test_store.chat(chat_id)
+    assert (chat.draft, chat.queued) == ("two\n\nhalf a third", ())
+    again.test_store.close()
+
+
+def test_queued_message_taken_back_then_what_was_typed_stays(vm):
+    """Both are in the composer, the older text first."""
+    vm.send("one")
+    vm.send("two")
+    vm.set_draft("three")
+    vm.talk.unqueue()
+    assert vm.talk.chat.draft == "two\n\nthree"
+    assert not vm.talk.queued
 
 
 def test_queued_message_of_another_chat_is_sent_there(vm, client):
@@ -424,19 +450,19 @@ def test_export_then_file_holds_the_chat_and_failures_are_said(vm, client, tmp_p
     vm.send("What is a cache?")
     answer(client, "Fast memory.")
     chat = vm.talk.chat
-    assert vm.export_name(chat.id, "md") == "What is a cache.md"
-    vm.export_chat(chat.id, tmp_path / "a.md", "md")
+    assert vm.files.export_name(chat.id, "md") == "What is a cache.md"
+    vm.files.export_chat(chat.id, tmp_path / "a.md", "md")
     text = (tmp_path / "a.md").read_text("utf-8")
     assert text.startswith("# What is a cache?\n\n## You\n")
     assert "Fast memory." in text
     vm.talk.retry_last()
     answer(client, "A store.")
-    vm.export_chat(chat.id, tmp_path / "a.json", "json")
+    vm.files.export_chat(chat.id, tmp_path / "a.json", "json")
     kept = msgspec.json.decode((tmp_path / "a.json").read_bytes())
     replies = [(m["parts"][0]["text"], m["shown"]) for m in kept["messages"][1:]]
     assert replies == [("Fast memory.", False), ("A store.", True)]
     (tmp_path / "file").write_text("")
-    vm.export_chat(chat.id, tmp_path / "file" / "b.md", "md")
+    vm.files.export_chat(chat.id, tmp_path / "file" / "b.md", "md")
     assert "b.md was not written" in said[-1]
 
 
@@ -451,20 +477,6 @@ def test_reasoning_is_kept_apart_and_timed(vm, client):
     stored = vm.talk.messages[-1]
     assert (stored.reasoning, stored.text) == ("let me see", "Answer")
     assert stored.facts.thought_tokens == 2
-
-
-def test_dropped_files_become_fenced_text_and_others_are_named(vm, tmp_path):
-    """G-04: a text file goes into the draft; a folder, an image and a giant are named."""
-    (tmp_path / "a.py").write_text("print('```')\n")
-    (tmp_path / "b.png").write_bytes(b"\x89PNG\xff\xfe")
-    (tmp_path / "big.txt").write_text("x" * 300_000)
-    sentences = []
-    vm.said.connect(sentences.append)
-    names = ("a.py", "b.png", "big.txt", "missing.txt")
-    vm.attach([*(tmp_path / name for name in names), tmp_path])
-    assert vm.talk.chat.draft == "a.py:\n````py\nprint('```')\n````"
-    assert len(sentences) == 4
-    assert "b.png" in sentences[0]
 
 
 def test_list_groups_by_day_and_pin(tmp_path, qapp):

@@ -9,6 +9,7 @@ from app.services.catalog import read_catalog
 from app.services.secrets import SecretStore
 from app.services.settings import SettingsStore
 from app.viewmodels.discover import DiscoverViewModel
+from app.viewmodels.discover_hub import HubSearch
 from app.viewmodels.flows import FlowsViewModel
 from engine.protocol import messages as m
 from tests.app.models.stubs import StubLibrary, StubMeter
@@ -49,10 +50,13 @@ class StubDownloads(QObject):
 
     def __init__(self):
         super().__init__()
-        self.gone, self.asked, self.looked = [], [], []
+        self.gone, self.asked, self.looked, self.swept = [], [], [], []
 
     def look(self, folder):
         self.looked.append(folder)
+
+    def sweep(self, folder):
+        self.swept.append(folder)
 
     def ask_room(self, folder):
         self.asked.append(folder)
@@ -87,8 +91,9 @@ class Parts:
         self.flows = FlowsViewModel(
             self.jobs, self.library, self.settings, self.secrets, self.downloads
         )
+        self.hub = HubSearch(self.jobs, self.secrets)
         self.vm = DiscoverViewModel(
-            read_catalog(), self.library, self.flows, self.profiles, self.meter
+            read_catalog(), self.library, self.flows, self.profiles, self.meter, self.hub
         )
 
     def row(self, repo=REPO):

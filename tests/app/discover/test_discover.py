@@ -15,7 +15,8 @@ from app.services.gpu_meter import MeterReading
 from app.theme import px
 from app.viewmodels.discover import Order, facts_of
 from app.viewmodels.models import ModelsViewModel
-from app.views.discover_parts import advice_reason, flow_line, speed_text
+from app.views.discover_flow_card import flow_line
+from app.views.discover_parts import advice_reason, speed_text
 from app.views.models import ModelsView
 from app.widgets.dialogs import Question
 from app.widgets.look import use
@@ -167,6 +168,8 @@ def test_rows_when_fetched_or_installed_then_said(parts, qtbot):
     assert parts.jobs.count == 1
     parts.jobs.dismiss("job-1")
     parts.library.put(TINY, replace(TINY, name="Qwen3-30B-A3B-FP8"))
+    assert parts.row().state == "get", "a name alone proves nothing"
+    parts.library.put(TINY, replace(TINY, name="renamed", repo=REPO, commit="c0ffee"))
     assert parts.row().state == "installed"
     parts.library.put(TINY)
     assert parts.row().state == "get"
@@ -315,7 +318,7 @@ def test_stop_when_the_download_ends_under_the_question_then_the_conversion_stop
     """The answer holds for the model, not for the job that it was when the question came."""
     parts.flows.secrets.remember("x")
     parts.flows.get(REPO, TITLE)
-    page.flows._ask_give_up(parts.flow.job.id)
+    page.flows._cards[REPO].close_button.click()
     done = m.JobDone(job="download", result={"path": f"/models/.downloads/{REPO}"})
     parts.jobs.end(parts.flow.job.id, done)
     assert parts.flow.job.job == "convert"

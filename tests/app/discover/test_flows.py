@@ -207,3 +207,29 @@ def test_leftovers_when_no_line_shows_a_download_then_it_can_be_removed(qtbot, p
     assert parts.downloads.gone == [str(orphan.folder)]
     parts.downloads.removed.emit(str(orphan.folder), 7)
     assert parts.flows.leftovers == ()
+
+
+def test_failed_when_the_download_is_damaged_then_only_what_is_damaged_is_fetched(qtbot, parts):
+    """D-04, C-01: one press; the download is held against the hub, then converted again."""
+    end_download(parts, begin(qtbot, parts))
+    parts.fail(ErrorCode.CORRUPT_CHECKPOINT, "model-2.safetensors is damaged.")
+    assert parts.flow.mend == "fetch"
+    parts.flows.fetch_again(parts.flow.job.id)
+    assert parts.flow.job.job == "download"
+    assert parts.flow.job.spec == {
+        "repo": REPO, "target": SOURCE, "room_at": "/models", "id": REPO, "recheck": True,
+    }  # fmt: skip
+    assert parts.downloads.gone == []
+    end_download(parts, parts.flow.job.id)
+    assert (parts.flow.job.job, parts.flow.job.title) == ("convert", TITLE)
+
+
+def test_failed_when_the_disk_was_full_then_nothing_is_fetched_again(qtbot, parts):
+    """Only a damaged source is the hub's business."""
+    end_download(parts, begin(qtbot, parts))
+    parts.fail(ErrorCode.DISK_FULL)
+    assert parts.flow.mend == ""
+    end = parts.flow.job.id
+    parts.jobs.update(end, phase="running", error=None)
+    parts.flows.fetch_again(end)
+    assert parts.flow.job.job == "convert"

@@ -62,6 +62,7 @@ class StubLibrary(QObject):
         self._entries = entries
         self.is_scanned, self.missing, self.notes = True, (), ()
         self.target_folder = Path("/models")
+        self.folders = (self.target_folder,)
         self.deleted, self.refreshed, self.refusal = [], 0, None
 
     def entries(self):

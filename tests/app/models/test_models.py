@@ -10,8 +10,9 @@ from app.predict.fit import Fit
 from app.services.gpu_meter import MeterReading
 from app.services.model_scan import SkipNote
 from app.viewmodels.models import ModelsViewModel
+from app.views.jobs_parts import job_line
 from app.views.models import ModelsView
-from app.views.models_parts import DeleteDialog, fit_reason, job_line
+from app.views.models_parts import DeleteDialog, fit_reason
 from app.widgets.look import use
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
@@ -20,6 +21,7 @@ from tests.app.models.stubs import BIG, SOURCE, TINY, StubLibrary, StubMeter, St
 from tests.app.performance.stubs import TINY as TINY_INFO
 from tests.app.performance.stubs import StubClient
 from tests.app.profiler.stubs import StubJobs
+from tests.app.services.test_model_library import put
 from tests.app.walk import settle
 
 GIB = 1 << 30
@@ -107,7 +109,7 @@ def test_import_when_a_checkpoint_then_a_job_with_source_and_target(parts, tmp_p
     assert "already" in parts.vm.problem
 
 
-@pytest.mark.parametrize("kind", ["file", "empty", "ftw", "gone"])
+@pytest.mark.parametrize("kind", ["file", "empty", "damaged", "gone"])
 def test_import_when_no_checkpoint_then_named_and_nothing_starts(parts, tmp_path, kind):
     """G-04: what cannot be imported is named, with what to do; no process is started."""
     path = tmp_path / "thing"
@@ -115,13 +117,47 @@ def test_import_when_no_checkpoint_then_named_and_nothing_starts(parts, tmp_path
         path.write_text("print()")
     elif kind != "gone":
         path.mkdir()
-    if kind == "ftw":
+    if kind == "damaged":
         (path / "model.ftw").write_text("{}")
     parts.vm.import_folders((path,))
     assert parts.jobs.jobs() == ()
     assert "thing" in parts.vm.problem
     parts.vm.dismiss_problem()
     assert parts.vm.problem == ""
+
+
+@pytest.mark.parametrize("what", ["folder", "index"])
+def test_import_when_converted_already_then_copied_and_verified(parts, tmp_path, what):
+    """C-07, G-04: the folder or its model.ftw, from anywhere; the original stays; once."""
+    folder = put(tmp_path / "elsewhere" / "made-before")
+    path = folder if what == "folder" else folder / "model.ftw"
+    parts.vm.import_folders((path,))
+    (job,) = parts.jobs.jobs()
+    assert (job.job, job.spec) == (
+        "move",
+        {
+            "act": "copy", "source": str(folder.parent), "target": "/models",
+            "names": ["made-before"], "keep": True, "id": "made-before",
+        },
+    )  # fmt: skip
+    assert [row.job.id for row in parts.vm.jobs] == [job.id]
+    parts.vm.import_folders((path,))
+    assert len(parts.jobs.jobs()) == 1
+    assert "already" in parts.vm.problem
+    parts.jobs.end(job.id, m.JobDone(job="move", result={}))
+    assert parts.library.refreshed == 1
+
+
+def test_import_when_it_lies_in_the_models_folder_then_only_looked_at_again(parts, tmp_path):
+    """What is there needs no copy; another model of that name is never overwritten."""
+    folder = put(tmp_path / "models" / "mine")
+    parts.library.folders = (folder.parent,)
+    parts.vm.import_folders((folder,))
+    assert (parts.jobs.jobs(), parts.library.refreshed) == ((), 1)
+    parts.library.target_folder = folder.parent
+    parts.vm.import_folders((put(tmp_path / "other" / "mine"),))
+    assert parts.jobs.jobs() == ()
+    assert "another mine" in parts.vm.problem
 
 
 def test_import_when_the_models_folder_is_away_then_says_so(parts, tmp_path):

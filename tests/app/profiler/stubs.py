@@ -18,7 +18,7 @@ class StubJobs(QObject):
     def __init__(self):
         super().__init__()
         self.states = {}
-        self.cancelled, self.resumed, self.dismissed = [], [], []
+        self.cancelled, self.resumed, self.dismissed, self.relocated = [], [], [], []
 
     def start(self, job, spec, title=""):
         job_id = f"job-{len(self.states) + 1}"
@@ -34,6 +34,9 @@ class StubJobs(QObject):
 
     def cancel(self, job_id):
         self.cancelled.append(job_id)
+
+    def relocate(self, old, new):
+        self.relocated.append((old, new))
 
     def resume(self, job_id):
         self.resumed.append(job_id)

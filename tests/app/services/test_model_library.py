@@ -8,6 +8,7 @@ import pytest
 
 from app.services.model_library import ModelLibrary
 from app.services.model_scan import MAX_ENTRIES, read_ftw, scan
+from engine.protocol.identity import content_id
 
 INDEX = {
     "format": "freetoken",
@@ -157,7 +158,25 @@ def test_builtin_source_then_listed_until_converted(qtbot, library, tmp_path):
     assert (entry.kind, entry.total_bytes, entry.quant) == ("builtin_source", 10, "fp8")
     put(tmp_path / "models" / "tiny-src", name="tiny-src")
     look(qtbot, library)
-    assert [e.kind for e in library.entries()] == ["ftw"]
+    (entry,) = library.entries()
+    assert (entry.kind, entry.renew_from) == ("ftw", source), "of other bytes, as it seems"
+
+
+def test_builtin_when_the_source_is_another_now_then_marked_to_be_made_anew(
+    qtbot, library, tmp_path
+):
+    """Headers and sizes of newer weights may be the same; their bytes are not."""
+    source = tmp_path / "sources" / "tiny-src"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    (source / "a.safetensors").write_bytes(b"weights 1")
+    made_of = {"name": "tiny-src", "fingerprint": "x", "content": content_id(source)}
+    put(tmp_path / "models" / "tiny-src", name="tiny-src", source=made_of)
+    look(qtbot, library)
+    assert [e.renew_from for e in library.entries()] == [None]
+    (source / "a.safetensors").write_bytes(b"weights 2")
+    look(qtbot, library)
+    assert [e.renew_from for e in library.entries()] == [source]
 
 
 def test_delete_then_gone_from_list_and_disk(qtbot, library, tmp_path):

@@ -10,8 +10,10 @@ from app.services.engine_process import EngineProcess, ProcessLimits
 from app.services.job_runner import JobRunner
 from app.services.model_library import ModelLibrary
 from app.services.settings import SettingsStore
+from app.viewmodels.models_idle import IdleUnloader
 from app.viewmodels.session import SessionViewModel
 from engine.protocol import messages as m
+from engine.protocol.identity import content_id
 from engine.protocol.places import data_root
 from tests.support.app_engine import Recorder, fake_program
 
@@ -19,11 +21,11 @@ FAST = ProcessLimits(first_output_s=10, silence_s=0.6, eof_after_s=0.2, kill_aft
 HELLO = (m.ChatMessage(role="user", parts=(m.Part(text="hello"),)),)
 
 
-def write_ftw(folder: Path, source: str = "") -> Path:
+def write_ftw(folder: Path, source: str = "", content: str = "") -> Path:
     """An FTW folder as far as the library reads it."""
     folder.mkdir(parents=True)
     index = {"format": "freetoken", "major": 2, "name": folder.name, "quant": "fp8_block"}
-    index |= {"source": {"name": source}}
+    index |= {"source": {"name": source, "content": content}}
     (folder / "model.ftw").write_text(json.dumps(index), "utf-8")
     return folder
 
@@ -50,8 +52,8 @@ class World:
         return folder
 
     def add_builtin(self, name="tiny"):
-        self.add_source(name)
-        return write_ftw(self.root.models / name, name)
+        content = content_id(self.add_source(name))
+        return write_ftw(self.root.models / name, name, content)
 
 
 @pytest.fixture
@@ -99,6 +101,24 @@ def test_second_start_then_last_model_is_loaded_without_a_job(qtbot, world):
     start(qtbot, one)
     assert one.session.model_name == "other"
     assert one.jobs.jobs() == ()
+
+
+@pytest.mark.parametrize("end", ["done", "error"])
+def test_start_when_a_newer_built_in_model_shipped_then_made_anew_in_its_place(qtbot, world, end):
+    """Told by the bytes of the source; if that fails, the older copy still serves."""
+    one = world("--job-end", end)
+    folder = one.add_builtin()
+    (one.sources / "tiny" / "a.safetensors").write_bytes(b"newer weights")
+    said = []
+    one.session.notice.connect(lambda sentence, _: said.append(sentence))
+    start(qtbot, one)
+    (job,) = one.jobs.jobs()
+    assert job.spec == {
+        "source": str(one.sources / "tiny"), "target": str(folder), "id": "tiny", "replace": True,
+    }  # fmt: skip
+    assert Path(one.client.model.path) == folder
+    assert bool(said) == (end == "error")
+    assert one.session.trouble is None
 
 
 def test_start_when_loading_is_switched_off_then_engine_without_model(qtbot, world):
@@ -295,3 +315,71 @@ def test_interrupted_preparation_then_taken_up_again(qtbot, world, tmp_path):
     start(qtbot, two)
     assert [j.phase for j in two.jobs.jobs()] == ["done"]
     assert two.session.model_name == "tiny"
+
+
+def idle_after(one, minutes, minute_ms=20):
+    one.settings.set(idle_unload_min=minutes)
+    return IdleUnloader(one.client, one.settings, one.session, minute_ms)
+
+
+def test_idle_when_nobody_needs_the_model_then_freed_said_and_loaded_again(qtbot, world):
+    """Strip and tray say it; the next message brings it back."""
+    one = world()
+    folder = one.add_builtin()
+    idle = idle_after(one, 1)
+    with qtbot.waitSignal(one.client.unloaded, timeout=10_000):
+        one.session.start()
+    qtbot.waitUntil(lambda: one.session.state is m.EngineState.IDLE)
+    assert one.session.state_detail == "Unloaded while idle"
+    assert one.session.sentence == "tiny · Unloaded while idle"
+    assert not idle.is_counting
+    one.settings.set(idle_unload_min=0)
+    with qtbot.waitSignal(one.client.loaded, timeout=10_000):
+        one.session.wake()
+    assert Path(one.client.model.path) == folder
+    assert not idle.is_counting
+    one.session.wake()
+    assert one.client.open_ids == ()
+
+
+def test_idle_when_a_reply_is_written_then_not_counted(qtbot, world):
+    """The time begins when the reply ends."""
+    one = world("--tokens", "4000", "--rate", "200")
+    one.add_builtin()
+    start(qtbot, one)
+    idle = idle_after(one, 60)
+    assert idle.is_counting
+    with qtbot.waitSignal(one.client.started):
+        reply = one.client.generate(HELLO, m.Sampling())
+    assert not idle.is_counting
+    with qtbot.waitSignal(one.client.finished):
+        one.client.cancel(reply)
+    assert idle.is_counting
+    one.settings.set(idle_unload_min=0)
+    assert not idle.is_counting
+
+
+def test_unload_by_the_person_when_resting_then_nothing_comes_back(qtbot, world):
+    """Only what idleness freed is loaded by a message."""
+    one = world()
+    one.add_builtin()
+    start(qtbot, one)
+    with qtbot.waitSignal(one.client.unloaded):
+        one.session.rest()
+    one.session.unload()
+    one.session.wake()
+    assert one.session.state_detail == ""
+    assert one.client.open_ids == ()
+
+
+def test_picker_when_another_model_is_chosen_then_switched_and_the_same_is_left_alone(qtbot, world):
+    """One choice in the strip; a second click on the same costs nothing."""
+    one = world()
+    one.add_builtin()
+    other = write_ftw(one.root.models / "other")
+    start(qtbot, one)
+    with qtbot.waitSignal(one.client.loaded, timeout=10_000):
+        one.session.load(str(other))
+    assert one.session.model_name == "other"
+    one.session.load(str(other))
+    assert one.client.open_ids == ()

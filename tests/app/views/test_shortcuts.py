@@ -62,7 +62,7 @@ def test_every_bound_shortcut_then_something_happens(qtbot: QtBot) -> None:
         for page in pages.values():
             page.asked.clear()
         quits: list[bool] = []
-        for wanted in (window.quit_wanted, window.yield_wanted):
+        for wanted in (window.quit_wanted, window.yield_wanted, window.palette_wanted):
             wanted.connect(lambda quits=quits: quits.append(True))
         window.actions_by_id[entry.id].trigger()
         settle()

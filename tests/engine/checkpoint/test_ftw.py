@@ -158,7 +158,7 @@ def test_reader_when_model_is_converted_then_facts_are_those_of_the_checkpoint(
     assert reader.config["num_experts"] == 5
     assert "model.norm.weight" in reader.dense_names()
     assert not any(name.endswith("_scale_inv") for name in reader.dense_names())
-    assert reader.weight("model.layers.0.self_attn.q_proj.weight").dtype == torch.float32
+    assert reader.weight("model.layers.0.self_attn.q_proj.weight").encoding == "fp8_block"
 
 
 @settings(deadline=None, max_examples=60)
@@ -370,6 +370,26 @@ def test_pool_when_cancelled_then_stops_between_chunks(tmp_path: Path) -> None:
         reader.read_pool(host, lambda done, _: seen.append(done), lambda: bool(seen))
     assert seen == [8192]
     assert not host[2:].any()
+
+
+def test_pool_when_several_chunks_are_read_at_once_then_it_is_whole_and_told_in_order(
+    tmp_path: Path,
+) -> None:
+    """The last chunk is shorter; one flipped byte in it is still found and named."""
+    records = torch.randint(0, 256, (33, SMALL.record_bytes), dtype=torch.uint8)
+    folder = write_ftw(tmp_path / "m", records, 3)
+    reader = FtwReader(folder, chunk_bytes=8192)
+    host = torch.zeros_like(records)
+    told: list[int] = []
+    reader.read_pool(host, lambda done, _: told.append(done), lambda: False)
+    assert torch.equal(host, records)
+    assert told == [*range(8192, records.numel(), 8192), records.numel()]
+    bank = folder / reader.index.files[0].name
+    raw = bytearray(bank.read_bytes())
+    raw[32 * SMALL.record_bytes + 5] ^= 1
+    bank.write_bytes(raw)
+    with pytest.raises(CorruptCheckpoint, match="record 32"):
+        reader.read_pool(host, lambda *_: None, lambda: False)
 
 
 def test_pool_when_buffer_has_another_shape_then_value_error(model: Path) -> None:

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from engine.checkpoint import renew
 from engine.checkpoint.ftw import FtwReader
+from engine.checkpoint.renew import is_current
 from engine.checkpoint.writer import partial_folder
 from engine.jobs import convert, verify
 from engine.protocol.errors import (
     Cancelled,
     CorruptCheckpoint,
+    FileAccess,
     InvalidRequest,
     UnsupportedCheckpoint,
 )
@@ -101,3 +104,48 @@ def test_convert_job_when_given_the_built_in_model_then_it_is_whole(
     result = convert.run(spec_of(builtin_model, tmp_path / "m"), lambda _: None, lambda: False)
     assert (result["num_records"], result["quant"]) == (8 * 24, "fp8_block")
     assert FtwReader(tmp_path / "m").record_bytes == 148 * 1024
+
+
+def test_convert_job_when_replacing_then_the_older_one_goes_after_the_new_one_is_whole(
+    tmp_path: Path,
+) -> None:
+    """The built-in model of a newer version: same shapes, other weights, same folder."""
+    source = write_checkpoint(tmp_path / "source")
+    target = tmp_path / "m"
+    convert.run(spec_of(source, target), lambda _: None, lambda: False)
+    assert is_current(target, source)
+    shard = next(source.glob("*.safetensors"))
+    raw = bytearray(shard.read_bytes())
+    raw[-1] ^= 1
+    shard.write_bytes(raw)
+    assert not is_current(target, source)
+    stopped = {**spec_of(source, target), "replace": True}
+    with pytest.raises(Cancelled):
+        convert.run(stopped, lambda _: None, lambda: True)
+    assert FtwReader(target).index.source.content, "the older one still serves"
+    result = convert.run(stopped, lambda _: None, lambda: False)
+    assert result["path"] == str(target)
+    assert is_current(target, source)
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "m"}
+
+
+def test_put_in_place_when_the_rename_fails_then_the_older_one_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file held open on Windows must not cost the model."""
+    target, fresh = tmp_path / "m", renew.fresh_folder(tmp_path / "m")
+    for folder, word in ((target, "old"), (fresh, "new")):
+        folder.mkdir()
+        (folder / "word").write_text(word)
+    real = renew.rename
+
+    def fail(source: Path, to: Path) -> None:
+        if source == fresh:
+            raise PermissionError(13, "in use")
+        real(source, to)
+
+    monkeypatch.setattr(renew, "rename", fail)
+    with pytest.raises(FileAccess, match="Cannot replace"):
+        renew.put_in_place(fresh, target)
+    assert (target / "word").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]

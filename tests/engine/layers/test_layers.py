@@ -8,17 +8,26 @@ from engine.cache.kv import KvPool
 from engine.forward import ForwardBatch
 from engine.layers.attention import Attention, AttentionInputs, AttentionWeights
 from engine.layers.embedding import Embedding, Head, pick_rows
-from engine.layers.mlp import GatedMlp
+from engine.layers.mlp import GatedMlp, MlpWeights
 from engine.layers.moe import MoeLayer, Phase
+from engine.layers.norm import RmsNorm
 from engine.layers.rotary import Rotary
-from engine.moe.router import Routing
+from engine.models.spec import RouterSpec
+from engine.moe.router import Router, Routing
 from kernels.device.cpu import CpuDevice
+from kernels.reference.dense import rms_norm
+from kernels.weights import DenseWeight
 
 CPU = torch.device("cpu")
+PLACE = (CPU, torch.float32)
 
 
 def seeded(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def weight(*shape: int, seed: int = 0) -> DenseWeight:
+    return DenseWeight(seeded(*shape, seed=seed))
 
 
 @pytest.mark.parametrize("rows", [(), (0,), (4,), (1, 2, 3), (0, 2, 4), (3, 1)])
@@ -32,45 +41,63 @@ def test_pick_rows_when_any_then_those_rows(rows: tuple[int, ...]) -> None:
 
 def test_embedding_when_tied_then_the_head_is_the_table() -> None:
     """A token's own row scores the square of its length."""
-    table = seeded(7, 4)
-    rows = Embedding(table)(torch.tensor([3, 3, 0]))
-    logits = Head(table)(rows)
-    torch.testing.assert_close(logits[:, 3], (rows * table[3]).sum(1))
+    table = weight(7, 4)
+    rows = Embedding(table, *PLACE)(torch.tensor([3, 3, 0]))
+    logits = Head(table, *PLACE)(rows)
+    torch.testing.assert_close(logits[:, 3], (rows * table.values[3]).sum(1))
     assert logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_embedding_when_stored_in_any_way_then_rows_are_the_values(dtype: torch.dtype) -> None:
+    """bf16 stays bf16 in memory, and blocks with scales are multiplied out."""
+    codes = seeded(20, 40).to(torch.float8_e4m3fn)
+    ids = torch.tensor([19, 2])
+    for table in (
+        DenseWeight(seeded(20, 40).bfloat16()),
+        DenseWeight(codes, seeded(2, 3), 16),
+    ):
+        rows = Embedding(table, CPU, dtype)(ids)
+        assert torch.equal(rows, table.dequantise()[ids].to(dtype))
 
 
 def test_gated_mlp_when_called_then_gate_and_up_are_not_swapped() -> None:
     """Written out with three products."""
-    gate, up, down, x = seeded(5, 4), seeded(5, 4, seed=1), seeded(4, 5, seed=2), seeded(3, 4)
-    expected = (torch.nn.functional.silu(x @ gate.T) * (x @ up.T)) @ down.T
-    torch.testing.assert_close(GatedMlp(gate, up, down)(x, "decode"), expected)
+    weights = MlpWeights(weight(5, 4), weight(5, 4, seed=1), weight(4, 5, seed=2))
+    norm, hidden = weight(4, seed=3), seeded(3, 4)
+    gate, up, down = (one.values for one in weights)
+    x = rms_norm(hidden, norm.values, 1e-6)
+    expected = hidden + (torch.nn.functional.silu(x @ gate.T) * (x @ up.T)) @ down.T
+    GatedMlp(RmsNorm(norm, 1e-6, *PLACE), weights, *PLACE)(hidden, "decode")
+    torch.testing.assert_close(hidden, expected)
 
 
 class Recorded:
-    """Experts that answer with zeros and keep what they were asked."""
+    """Experts that answer with ones and keep what they were asked."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[int, Phase, Routing]] = []
+        self.calls: list[tuple[int, Phase, Tensor, Routing]] = []
 
     def forward(self, moe_layer: int, hidden: Tensor, routing: Routing, phase: Phase) -> Tensor:
-        self.calls.append((moe_layer, phase, routing))
-        return torch.zeros_like(hidden, dtype=torch.float32)
+        self.calls.append((moe_layer, phase, hidden, routing))
+        return torch.ones_like(hidden)
 
 
-def test_moe_layer_when_called_then_routes_and_phase_are_handed_on() -> None:
-    """The layer itself decides nothing; its output has the activations' dtype."""
-    experts, seen = Recorded(), []
-
-    def route(logits: Tensor) -> Routing:
-        seen.append(logits)
-        return Routing(logits.argmax(1, keepdim=True).int(), torch.ones(logits.shape[0], 1))
-
-    gate, hidden = seeded(5, 4).bfloat16(), seeded(3, 4, seed=1).bfloat16()
-    out = MoeLayer(2, gate, route, experts)(hidden, "prefill")
-    moe_layer, phase, routing = experts.calls[0]
-    assert (moe_layer, phase, out.dtype, out.shape) == (2, "prefill", torch.bfloat16, (3, 4))
-    assert seen[0].dtype == torch.float32
-    assert torch.equal(routing.ids[:, 0].long(), (hidden @ gate.T).argmax(1))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_moe_layer_when_called_then_routes_and_phase_are_handed_on(dtype: torch.dtype) -> None:
+    """The experts see the normed stream, and their output is added to it."""
+    experts, norm, gate = Recorded(), weight(4, seed=2), weight(5, 4)
+    router = Router(RouterSpec(5, 2), norm, 1e-6, gate, CPU, dtype)
+    hidden = seeded(3, 4, seed=1).to(dtype)
+    before = hidden.clone()
+    MoeLayer(2, router, experts)(hidden, "prefill")
+    moe_layer, phase, x, routing = experts.calls[0]
+    assert (moe_layer, phase, routing.weights.dtype) == (2, "prefill", torch.float32)
+    assert torch.equal(hidden, before + 1)
+    expected = rms_norm(before, norm.values.to(dtype), 1e-6)
+    torch.testing.assert_close(x, expected)
+    logits = expected @ gate.values.to(dtype).T
+    assert torch.equal(routing.ids[:, 0].long(), logits.argmax(1))
 
 
 HIDDEN, HEADS, KV_HEADS, SIZE = 12, 4, 2, 6
@@ -78,14 +105,14 @@ HIDDEN, HEADS, KV_HEADS, SIZE = 12, 4, 2, 6
 
 def make_attention(kv: KvPool) -> Attention:
     weights = AttentionWeights(
-        seeded(HEADS * SIZE, HIDDEN, seed=1),
-        seeded(KV_HEADS * SIZE, HIDDEN, seed=2),
-        seeded(KV_HEADS * SIZE, HIDDEN, seed=3),
-        seeded(HIDDEN, HEADS * SIZE, seed=4),
-        seeded(SIZE, seed=5),
-        seeded(SIZE, seed=6),
+        weight(HEADS * SIZE, HIDDEN, seed=1),
+        weight(KV_HEADS * SIZE, HIDDEN, seed=2),
+        weight(KV_HEADS * SIZE, HIDDEN, seed=3),
+        weight(HIDDEN, HEADS * SIZE, seed=4),
+        weight(SIZE, seed=5),
+        weight(SIZE, seed=6),
     )
-    return Attention(0, weights, 1e-6, kv)
+    return Attention(0, weight(HIDDEN, seed=9), weights, 1e-6, kv, CPU)
 
 
 def batch(phase: Phase, spans: list[tuple[int, int]], tables: list[list[int]]) -> ForwardBatch:
@@ -109,7 +136,9 @@ def test_attention_when_rows_are_batched_then_as_alone() -> None:
     tables = [[3, 0], [5, 0]]
 
     def run(phase: Phase, hidden: Tensor, one: ForwardBatch) -> Tensor:
-        return attention(hidden, AttentionInputs.of(one, kv, rotary, torch.float32))
+        out = hidden.clone()
+        attention(out, AttentionInputs.of(one, kv, rotary, torch.float32))
+        return out
 
     for text, table in zip(texts, tables, strict=True):
         run("prefill", text[:-1], batch("prefill", [(0, len(text) - 1)], [table]))
@@ -134,7 +163,6 @@ def test_attention_when_memory_was_never_written_then_it_is_never_read() -> None
     kv.write(kv.rows(every), 0, nan)
     first = batch("prefill", [(0, 20)], [[6, 2]])
     last = batch("decode", [(20, 21)], [[6, 2]])
-    out = attention(text[:20], AttentionInputs.of(first, kv, rotary, torch.float32))
-    one = attention(text[20:], AttentionInputs.of(last, kv, rotary, torch.float32))
-    assert not out.isnan().any()
-    assert not one.isnan().any()
+    attention(text[:20], AttentionInputs.of(first, kv, rotary, torch.float32))
+    attention(text[20:], AttentionInputs.of(last, kv, rotary, torch.float32))
+    assert not text.isnan().any()

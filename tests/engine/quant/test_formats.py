@@ -41,13 +41,13 @@ def test_fp8_when_quantised_and_back_then_error_stays_within_the_formats_step(
     """e4m3 has 3 mantissa bits: 1/16 relative, plus half a subnormal step of the block."""
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
     codes, scale = quantize_blocks(weight)
-    back = get_format("fp8_block").dequantize(codes, scale)
+    back = get_format("fp8_block").dense(codes, scale).dequantise()
     wide = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)[:rows, :columns]
     bound = weight.abs() / 16 + wide * 2.0**-10
     assert bool(((back - weight).abs() <= bound * 1.0001).all())
 
 
-def test_fp8_when_packed_then_record_holds_what_dequantize_gives() -> None:
+def test_fp8_when_packed_then_record_holds_what_dequantise_gives() -> None:
     """Both ways to the values of an expert agree in every bit, bf16 scales included."""
     fmt = get_format("fp8_block", 128)
     draw = torch.Generator().manual_seed(3)
@@ -57,9 +57,10 @@ def test_fp8_when_packed_then_record_holds_what_dequantize_gives() -> None:
         tensors[part], tensors[f"{part}_scale"] = codes, scale.to(torch.bfloat16)
     layout = fmt.layout(Sizes(160, 96, 128))
     gate, up, down = unpack_record(layout, fmt.pack(tensors))
-    assert torch.equal(gate, fmt.dequantize(tensors["gate"], tensors["gate_scale"]))
-    assert torch.equal(up, fmt.dequantize(tensors["up"], tensors["up_scale"]))
-    assert torch.equal(down, fmt.dequantize(tensors["down"], tensors["down_scale"]).T)
+    assert torch.equal(gate, fmt.dense(tensors["gate"], tensors["gate_scale"]).dequantise())
+    assert torch.equal(up, fmt.dense(tensors["up"], tensors["up_scale"]).dequantise())
+    down_weight = fmt.dense(tensors["down"], tensors["down_scale"])
+    assert torch.equal(down, down_weight.dequantise().T)
 
 
 def test_bf16_when_packed_then_values_are_unchanged() -> None:
@@ -75,19 +76,19 @@ def test_bf16_when_packed_then_values_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_dequantize_when_plain_dense_weight_then_only_widened(name: str) -> None:
+def test_dense_when_plain_dense_weight_then_only_widened(name: str) -> None:
     """Norms and routers of an FP8 checkpoint are plain bf16; the input is left alone."""
     weight = torch.randn(5, 7).bfloat16()
-    out = get_format(name).dequantize(weight, None)
+    out = get_format(name).dense(weight, None).dequantise()
     assert out.dtype == torch.float32
     assert torch.equal(out, weight.float())
 
 
-def test_dequantize_when_scale_has_the_wrong_shape_then_it_refuses() -> None:
+def test_dense_when_scale_has_the_wrong_shape_then_it_refuses() -> None:
     """A transposed scale is not broadcast quietly."""
     codes, scale = quantize_blocks(torch.randn(300, 100))
-    with pytest.raises(ValueError, match="does not go with"):
-        get_format("fp8_block").dequantize(codes, scale.T)
+    with pytest.raises(ValueError, match="do not go with"):
+        get_format("fp8_block").dense(codes, scale.T)
 
 
 @pytest.mark.parametrize(("name", "group"), [("bf16", 128), ("fp8_block", 100), ("fp8_block", -16)])

@@ -1,0 +1,304 @@
+"""Builds what decodes by captured steps: shape, kernels, residency, CPU threads, runner.
+
+The second of two ways to run a model; `engine.loader.open` takes it where `obstacle` finds nothing
+in the way. Knows the parts of a step and their order, not their arithmetic.
+"""
+
+import ctypes
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.cache.kv import KvPool
+from engine.forward import PAGE_TOKENS
+from engine.memory.bandwidth import Rates
+from engine.models.base import DecodeWeights, ModelFamily
+from engine.models.spec import ModelSpec
+from engine.moe.arena import ExpertArena
+from engine.moe.device_experts import DeviceExperts, DeviceParts
+from engine.moe.device_prefill import DevicePrefill, PrefillOptions
+from engine.moe.device_residency import DeviceResidency
+from engine.moe.pool import ExpertPool
+from engine.protocol.errors import BudgetError, InternalError
+from engine.protocol.messages import MissPolicy
+from engine.runner.captured import CapturedDecode, StepBuffers, StepMaker
+from kernels.cpu import expert_obstacle
+from kernels.cpu.pool import CpuPool, PoolMemory, PoolOptions, mail_bytes, reply_bytes
+from kernels.cpu.topology import default_cpus
+from kernels.cuda.dense import LayerWeights, ModelWeights, StepReport
+from kernels.cuda.experts import MoeLayerWeights
+from kernels.cuda.moe_state import MAX_SLOTS, MoeScratch, MoeState, moe_obstacle
+from kernels.cuda.shape import DecodeShape
+from kernels.cuda.step import DecodeStep, StepAddresses, StepModel, rotary_table
+from kernels.cuda.tools import Tools
+from kernels.cuda.tuning import dense_defines
+from kernels.device.base import Device, DeviceMemoryError
+from kernels.grouped import grouped_kernel
+from kernels.layouts import DenseEncoding, RecordLayout
+from kernels.weights import DenseWeight
+
+DENSE_SOURCE, MOE_SOURCE = "dense.cu", "moe.cu"
+KV_DTYPE = torch.bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """How a checkpoint stores its dense weights, by role; `group` is the side of scale blocks."""
+
+    projections: DenseEncoding
+    head: DenseEncoding
+    embedding: DenseEncoding
+    router: DenseEncoding
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedPlan:
+    """What is decided before anything is built.
+
+    Attributes:
+        shape: of one row; other row counts differ in `rows` only.
+        max_rows: rows that a step can have.
+        pages_of_a_row: pages of the longest sequence.
+    """
+
+    shape: DecodeShape
+    max_rows: int
+    pages_of_a_row: int
+
+    def for_rows(self, rows: int) -> DecodeShape:
+        """Return the shape of a step of so many rows."""
+        return _with_rows(self.shape, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRequest:
+    """What is built from, with the sizes that the budget gave."""
+
+    plan: CapturedPlan
+    spec: ModelSpec
+    pool: ExpertPool
+    kv: KvPool
+    device: Device
+    tools: Tools
+    num_slots: int
+    staging_records: int
+    policy: MissPolicy
+    rates: Rates | None
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedParts:
+    """What came of it."""
+
+    experts: DeviceExperts
+    program: CapturedDecode
+
+
+def plan_captured(
+    spec: ModelSpec, layout: RecordLayout, stored: Encodings, max_slots: int, max_rows: int
+) -> CapturedPlan:
+    """Return the plan of a model.
+
+    Raises: ValueError, as half a sentence, for a model that the kernels do not take.
+    """
+    if len(spec.moe_layers) != spec.num_layers:
+        raise ValueError(f"only {len(spec.moe_layers)} of {spec.num_layers} layers have experts")
+    if spec.router.score != "softmax":
+        raise ValueError(f"a router by {spec.router.score}")
+    shape = DecodeShape(
+        rows=1,
+        layout=layout,
+        num_experts=spec.router.num_experts,
+        top_k=spec.router.top_k,
+        num_layers=spec.num_layers,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        vocab=spec.vocab_size,
+        projections=stored.projections,
+        head=stored.head,
+        embedding=stored.embedding,
+        router=stored.router,
+        dense_group=stored.group,
+        normalise=spec.router.normalise,
+        max_slots=max_slots,
+    )
+    if problem := moe_obstacle(_with_rows(shape, max_rows)):
+        raise ValueError(problem)
+    return CapturedPlan(shape, max_rows, -(-spec.max_context // PAGE_TOKENS))
+
+
+def max_captured_slots(num_records: int) -> int:
+    """Return the most slots that the kernels manage."""
+    return min(num_records, MAX_SLOTS)
+
+
+def scratch_bytes(plan: CapturedPlan) -> int:
+    """Return what the kernels' own buffers take of the device, for all row counts together."""
+    shape = plan.shape
+    pairs = plan.max_rows * shape.top_k
+    partial = pairs * shape.layout.num_units * shape.hidden
+    rows = plan.max_rows * (plan.max_rows + 1) // 2
+    each = shape.vocab + shape.num_heads * shape.splits * (shape.head_dim + 2) + 8 * shape.hidden
+    return 4 * (partial + rows * (each + plan.pages_of_a_row))
+
+
+def build_captured(
+    request: CapturedRequest,
+    family: ModelFamily,
+    weight: Callable[[str], DenseWeight],
+    stack: ExitStack,
+) -> CapturedParts:
+    """Build the experts and the decode program; `stack` learns how to free them.
+
+    Raises: BudgetError if the device has no room.
+    """
+    weights = family.decode_weights(request.spec, weight)
+    if weights is None:
+        raise InternalError("This model's steps cannot be captured.")
+    plan, tools, device = request.plan, request.tools, request.device
+    layout, here = request.pool.layout, device.torch_device
+    try:
+        arena = ExpertArena(device, layout, plan.shape.max_slots, request.num_slots)
+    except DeviceMemoryError as problem:
+        raise BudgetError(f"No room for {request.num_slots} experts: {problem}.") from problem
+    with ExitStack() as undo:
+        undo.callback(arena.close)
+        state = MoeState(plan.shape, here, request.num_slots)
+        mail, reply, report = (
+            tools.shared_memory(size)
+            for size in (mail_bytes(layout.hidden), reply_bytes(layout.hidden), _REPORT_BYTES)
+        )
+        residency = DeviceResidency(state, arena, request.pool.num_experts)
+        prefill = DevicePrefill(
+            request.pool,
+            residency,
+            device,
+            grouped_kernel(layout, here),
+            PrefillOptions(staging_records=request.staging_records),
+        )
+        undo.callback(prefill.close)
+        threads = _threads(request, mail, reply)
+        if threads is not None:
+            undo.callback(threads.close)
+        parts = DeviceParts(
+            pool=request.pool,
+            arena=arena,
+            state=state,
+            prefill=prefill,
+            residency=residency,
+            threads=threads,
+            report=StepReport.from_address(report.data_ptr()),
+            keep=(mail, reply, report),
+        )
+        experts = DeviceExperts(parts, request.policy, request.rates, device)
+        undo.pop_all()  # from here on the experts free all of it
+    stack.callback(experts.close)
+    model = _model(request, weights, state)
+    addresses = StepAddresses(
+        kv=request.kv.values.data_ptr(),
+        slots=arena.address,
+        mail=tools.address(mail),
+        reply=tools.address(reply),
+        report=tools.address(report),
+    )
+
+    def nodes(rows: int) -> _Nodes:
+        shape = plan.for_rows(rows)
+        modules = (
+            tools.load(DENSE_SOURCE, dense_defines(shape)),
+            tools.load(MOE_SOURCE, shape.defines()),
+        )
+        return _Nodes(DecodeStep(shape, modules, model, addresses, tools.card, plan.pages_of_a_row))
+
+    maker = StepMaker(nodes, tools.record, experts.before_step, experts.check)
+    program = CapturedDecode(maker)
+    program.prepare(1)
+    return CapturedParts(experts, program)
+
+
+class _Nodes:
+    """A step as the runner sees it."""
+
+    def __init__(self, step: DecodeStep) -> None:
+        inputs, outputs = step.inputs, step.outputs
+        self.buffers = StepBuffers(
+            inputs.token_ids, inputs.positions, inputs.page_table, outputs.logits, outputs.ids
+        )
+        self._step = step
+
+    def launch(self, stream: int) -> None:
+        """Queue the kernels."""
+        self._step.launch(stream)
+
+
+def _model(request: CapturedRequest, weights: DecodeWeights, state: MoeState) -> StepModel:
+    spec, pool, here = request.spec, request.pool, request.device.torch_device
+    first = request.tools.address(pool.storage) if pool.is_pinned else 0
+    stride = pool.num_experts * pool.layout.record_bytes
+
+    def norm(values: torch.Tensor) -> torch.Tensor:
+        return values.to(here, torch.float32).contiguous()
+
+    for layer in range(pool.num_layers):
+        state.set_link(layer, pool.is_pinned)
+    routers = [
+        MoeLayerWeights(
+            router=layer.router.values,
+            norm=norm(layer.post_norm.dequantise()),
+            records=first + number * stride if first else 0,
+            eps=spec.rms_eps,
+            weight_scale=spec.router.scale,
+        )
+        for number, layer in enumerate(weights.layers)
+    ]
+    layers = tuple(
+        LayerWeights(
+            q=layer.q,
+            k=layer.k,
+            v=layer.v,
+            o=layer.o,
+            input_norm=norm(layer.input_norm.dequantise()),
+            query_norm=norm(layer.q_norm.dequantise()),
+            key_norm=norm(layer.k_norm.dequantise()),
+        )
+        for layer in weights.layers
+    )
+    shape = request.plan.shape
+    return StepModel(
+        weights=ModelWeights(
+            embedding=weights.embedding,
+            head=weights.head,
+            final_norm=norm(weights.final_norm.dequantise()),
+            rotary=rotary_table(
+                request.plan.pages_of_a_row * PAGE_TOKENS, shape.head_dim, spec.rope_theta, here
+            ),
+            layers=layers,
+            eps=spec.rms_eps,
+        ),
+        layers=routers,
+        state=state,
+        scratch=MoeScratch(shape, here, request.plan.max_rows),
+        steps=torch.zeros(1, dtype=torch.int64, device=here),
+    )
+
+
+def _threads(request: CapturedRequest, mail: torch.Tensor, reply: torch.Tensor) -> CpuPool | None:
+    """Start the CPU's side of the mailbox, if this machine has the C++ kernels."""
+    if expert_obstacle():
+        return None
+    choice = default_cpus(request.num_threads or None)
+    pool = request.pool
+    memory = PoolMemory(pool.storage, pool.num_records, mail.data_ptr(), reply.data_ptr())
+    return CpuPool(pool.layout, memory, choice.cpus, PoolOptions(pin=choice.pin))
+
+
+def _with_rows(shape: DecodeShape, rows: int) -> DecodeShape:
+    return replace(shape, rows=rows)
+
+
+_REPORT_BYTES = ctypes.sizeof(StepReport)

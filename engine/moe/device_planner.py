@@ -1,0 +1,272 @@
+"""Prefill on a device with a link: which records cross, in which runs, into which places, and when.
+
+Numbers only; no torch. Nothing here changes a bit of the result: the same records are computed the
+same way wherever they lie, this decides what is copied beforehand. Called by
+`engine.moe.device_prefill`; carried out by `engine.moe.device_stream`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.moe.planner import distinct_share
+
+# A copy costs about 5 us beside its bytes (44 GB/s at 1 MiB, 10 GB/s at 64 KiB of a link of 53), in
+# which a link carries some 256 KiB: a shorter gap between two records is copied along.
+BRIDGE_BYTES = 256 << 10
+GROUP_BYTES = 32 << 20
+MAX_GROUPS = 4
+LEARNING = 0.25  # weight of the newest measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Experts [first, first + count) of a layer, copied at once to the ring from `place` on."""
+
+    first: int
+    count: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Records that are waited for together.
+
+    Attributes:
+        layer: the layer they belong to.
+        experts: those that were missing, ascending.
+        places: the ring's record of each of them.
+        runs: the copies; they may bring a neighbour along that nobody asked for.
+        after: groups [0, after) must be read to the end before this one is copied.
+    """
+
+    layer: int
+    experts: tuple[int, ...]
+    places: tuple[int, ...]
+    runs: tuple[Run, ...]
+    after: int
+
+
+def coalesce(experts: Sequence[int], record_bytes: int) -> tuple[tuple[int, int], ...]:
+    """Join ascending experts to runs (first, count), over gaps that cost less than a copy."""
+    bridge = BRIDGE_BYTES // record_bytes
+    runs: list[tuple[int, int]] = []
+    for expert in experts:
+        if runs and expert - sum(runs[-1]) <= bridge:
+            first = runs[-1][0]
+            runs[-1] = (first, expert + 1 - first)
+        else:
+            runs.append((expert, 1))
+    return tuple(runs)
+
+
+def plan_groups(
+    missing: Sequence[Sequence[int]], record_bytes: int, ring_records: int, first_layer: int = 0
+) -> tuple[Group, ...]:
+    """Lay the missing experts of the layers from `first_layer` on out in a ring, from 2 records.
+
+    A layer that fits into the ring lies there as a whole, in up to `MAX_GROUPS` groups, so that its
+    first records are computed while its last ones are copied; two layers that fit together are
+    there together. A larger layer passes in groups of half the ring.
+
+    Returns: groups in the order of their copies; each missing expert is in exactly one.
+    """
+    planner = _Ring(record_bytes, ring_records)
+    for layer, experts in enumerate(missing, first_layer):
+        planner.add(layer, experts)
+    return tuple(planner.groups)
+
+
+class _Ring:
+    """The ring while groups are laid out."""
+
+    def __init__(self, record_bytes: int, size: int) -> None:
+        if size < 2:
+            raise ValueError(f"a ring of {size} records")
+        self._record_bytes, self._size = record_bytes, size
+        self._head = 0
+        self._spans: list[tuple[int, int]] = []  # of each group: [begin, end)
+        self.groups: list[Group] = []
+
+    def add(self, layer: int, experts: Sequence[int]) -> None:
+        pieces = self._pieces(experts)
+        together = sum(map(_records, pieces))
+        if together <= self._size and self._head + together > self._size:
+            self._head = 0
+        for piece in pieces:
+            self._place(layer, experts, piece)
+
+    def _pieces(self, experts: Sequence[int]) -> list[list[tuple[int, int]]]:
+        """Cut a layer's runs into groups of about equal size; none begins or ends in a gap."""
+        total = sum(count for _, count in coalesce(experts, self._record_bytes))
+        wanted = min(MAX_GROUPS, max(1, total * self._record_bytes // GROUP_BYTES))
+        limit = max(1, -(-total // wanted))
+        if total > self._size:
+            limit = min(limit, self._size // 2)
+        pieces: list[list[tuple[int, int]]] = []
+        piece: list[int] = []
+        for expert in experts:
+            runs = coalesce([*piece, expert], self._record_bytes)
+            if piece and _records(runs) > limit:
+                pieces.append(list(coalesce(piece, self._record_bytes)))
+                piece = []
+            piece.append(expert)
+        if piece:
+            pieces.append(list(coalesce(piece, self._record_bytes)))
+        return pieces
+
+    def _place(self, layer: int, experts: Sequence[int], piece: list[tuple[int, int]]) -> None:
+        size = _records(piece)
+        if self._head + size > self._size:
+            self._head = 0
+        begin, wanted = self._head, set(experts)
+        place_of: dict[int, int] = {}
+        runs: list[Run] = []
+        for first, count in piece:
+            runs.append(Run(first, count, self._head))
+            place_of.update((first + i, self._head + i) for i in range(count))
+            self._head += count
+        end = self._head
+        overlapping = (
+            number + 1
+            for number, (start, stop) in enumerate(self._spans)
+            if start < end and begin < stop
+        )
+        after = max(overlapping, default=0)
+        inside = [expert for expert in place_of if expert in wanted]
+        places = tuple(place_of[expert] for expert in inside)
+        self._spans.append((begin, end))
+        self.groups.append(Group(layer, tuple(inside), places, tuple(runs), after))
+
+
+def _records(piece: Sequence[tuple[int, int]]) -> int:
+    return sum(count for _, count in piece)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Ranks [first, last) of a layer that become available together.
+
+    `group` is the number of the group that brings them; None = they are resident.
+    """
+
+    first: int
+    last: int
+    group: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """Where a layer's records lie, by rank: the order in which they become available.
+
+    Attributes:
+        experts: all E of them by rank: residents, then those of the ring, then those that lie
+            nowhere, because nothing routes them.
+        slots: slots of the first ranks.
+        places: the ring's records of the ranks behind them.
+        portions: what is computed at once; without the last kind.
+    """
+
+    experts: tuple[int, ...]
+    slots: tuple[int, ...]
+    places: tuple[int, ...]
+    portions: tuple[Portion, ...]
+
+    @property
+    def num_available(self) -> int:
+        """Ranks that lie somewhere."""
+        return len(self.slots) + len(self.places)
+
+    def place(self, rank: int) -> int | None:
+        """Return the ring's record of a rank, None if it is not there."""
+        place = rank - len(self.slots)
+        return self.places[place] if 0 <= place < len(self.places) else None
+
+
+def plan_layer(
+    num_experts: int, resident: Mapping[int, int], groups: Sequence[tuple[int, Group]]
+) -> LayerPlan:
+    """Order a layer's experts by when they are there.
+
+    `resident` is expert -> slot, `groups` the layer's groups with their numbers.
+    """
+    experts, places = [*resident], list[int]()
+    portions = [Portion(0, len(experts), None)] if experts else []
+    for number, group in groups:
+        first = len(experts)
+        experts += group.experts
+        places += group.places
+        portions.append(Portion(first, len(experts), number))
+    nowhere = sorted(set(range(num_experts)).difference(experts))
+    return LayerPlan((*experts, *nowhere), tuple(resident.values()), tuple(places), tuple(portions))
+
+
+def tile_bounds(num_tokens: int, tile_tokens: int) -> tuple[tuple[int, int], ...]:
+    """Cut a chunk into tiles [begin, end) of about equal size, none longer than `tile_tokens`."""
+    tiles = -(-num_tokens // tile_tokens)
+    ends = [num_tokens * (i + 1) // tiles for i in range(tiles)]
+    return tuple(zip([0, *ends], ends, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRates:
+    """What the choice between streaming and demand loading rests on; measured while serving.
+
+    Attributes:
+        link: bytes/s from host memory to the device.
+        sync_s: seconds that reading a layer's routes on the host costs.
+        layer_s: seconds of one layer's own work on a short chunk, which hides copies only if they
+            were started before it.
+    """
+
+    link: float = 50e9
+    sync_s: float = 60e-6
+    layer_s: float = 300e-6
+
+    def with_link(self, num_bytes: int, seconds: float) -> "PrefillRates":
+        """Learn from copies of a pass."""
+        if num_bytes <= 0 or seconds <= 0.0:
+            return self
+        return replace(self, link=_blend(self.link, num_bytes / seconds))
+
+    def with_layer(self, seconds: float) -> "PrefillRates":
+        """Learn from a layer's work without its copies."""
+        return replace(self, layer_s=_blend(self.layer_s, seconds)) if seconds > 0.0 else self
+
+
+def _blend(old: float, new: float) -> float:
+    return old + LEARNING * (new - old)
+
+
+def stream_seconds(missing_bytes: float, rates: PrefillRates) -> float:
+    """Return a layer's time if all that is missing is streamed beside the layer before."""
+    return max(missing_bytes / rates.link, rates.layer_s)
+
+
+def demand_seconds(missing_bytes: float, share: float, rates: PrefillRates) -> float:
+    """Return a layer's time if the routed `share` of what is missing is copied on demand."""
+    return rates.layer_s + rates.sync_s + share * missing_bytes / rates.link
+
+
+def prefers_demand(
+    num_tokens: int, top_k: int, num_experts: int, missing_bytes: float, rates: PrefillRates
+) -> bool:
+    """Choose for a chunk: load what is routed once it is known, instead of streaming all ahead.
+
+    `missing_bytes` are those of a layer on average. The share of the experts that a chunk routes is
+    that of uniform routes, which real ones stay below; so the answer errs towards streaming.
+    """
+    share = distinct_share(num_tokens, top_k, num_experts)
+    return demand_seconds(missing_bytes, share, rates) < stream_seconds(missing_bytes, rates)
+
+
+def hotness(routes: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Return how hot the experts of a prompt's last tokens are, hottest first.
+
+    A route counts 1 at the last token and half of it every 16 tokens before. Equal ones: the lower
+    expert first. Shapes: routes [W][K].
+    """
+    heat: dict[int, float] = {}
+    for age, token in enumerate(reversed(routes)):
+        for expert in token:
+            heat[expert] = heat.get(expert, 0.0) + 0.5 ** (age / 16)
+    return dict(sorted(heat.items(), key=lambda item: (-item[1], item[0])))

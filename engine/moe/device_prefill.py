@@ -1,0 +1,259 @@
+"""A prompt through the experts of every layer on a device with a link: compute where they lie.
+
+Resident experts are used in their slots, only what is missing crosses the link, once per prompt,
+while earlier layers compute (layer-major); short chunks load what they route (`device_planner`).
+Bits depend on the chunk and its records only: every route's row is computed by the same kernel
+with the same launch shape wherever its record lies. At the end of a prompt the last tokens' experts
+move from staging to slots, if the residency has any to give. Called by the experts' executor; all
+calls come from the step loop's thread.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from engine.moe.device_planner import (
+    Group,
+    LayerPlan,
+    Portion,
+    PrefillRates,
+    hotness,
+    plan_groups,
+    plan_layer,
+    prefers_demand,
+    tile_bounds,
+)
+from engine.moe.device_stream import LinkWatch, PassTables, RecordStream
+from engine.moe.pool import ExpertPool
+from engine.moe.router import Routing
+from kernels.device.base import Device
+from kernels.grouped import GroupedKernel
+
+
+class Residency(Protocol):
+    """Who lies in a slot as a whole. Nothing changes during a forward but through `admit`."""
+
+    def resident(self, moe_layer: int) -> Mapping[int, int]:
+        """Return expert -> slot of a layer; every unit of these records is there."""
+        ...
+
+    def slot_address(self, slot: int) -> int:
+        """Return where a slot's bytes begin on the device."""
+        ...
+
+    def slot(self, slot: int) -> Tensor:
+        """Return a slot's bytes, uint8 [record_bytes]."""
+        ...
+
+    def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
+        """Give slots to records of one layer that a prompt's last tokens used, hottest first.
+
+        Called layer by layer, up to four times each, for records that are not resident; the caller
+        fills what it gets at once, on the compute queue. Only slots that are free, or whose record
+        is colder and of this layer or an earlier one: later layers were planned with theirs.
+
+        Returns: record -> slot, for any of them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillOptions:
+    """What a loader may choose.
+
+    Attributes:
+        staging_records: records of the ring; None = two layers. Any number from 2 works, but with
+            less than one layer a chunk is computed in one tile.
+        tile_tokens: tokens that are computed together; bounds the scratch.
+        warm_tokens: last tokens of a prompt whose experts are offered to the residency.
+        loading: "auto" chooses by arithmetic; the others are for measurements.
+        rates: what the choice begins with.
+        clock: seconds, monotonic.
+    """
+
+    staging_records: int | None = None
+    tile_tokens: int = 4096
+    warm_tokens: int = 64
+    loading: Literal["auto", "stream", "demand"] = "auto"
+    rates: PrefillRates = field(default_factory=PrefillRates)
+    clock: Callable[[], float] = time.perf_counter
+
+
+class DevicePrefill:
+    """Computes chunks: `start`, then `forward` for each layer in order.
+
+    Closes its staging with itself; pool, residency and device belong to the caller.
+
+    Attributes:
+        rates: what the choice of loading rests on now.
+
+    Raises: BudgetError if the device has no room for staging.
+    """
+
+    def __init__(
+        self,
+        pool: ExpertPool,
+        residency: Residency,
+        device: Device,
+        kernel: GroupedKernel,
+        options: PrefillOptions = PrefillOptions(),
+    ) -> None:
+        self._pool, self._residency, self._device = pool, residency, device
+        self._kernel, self._options = kernel, options
+        self.rates = options.rates
+        asked = options.staging_records
+        self._stream = RecordStream(device, pool, 2 * pool.num_experts if asked is None else asked)
+        # Groups of a layer that the ring cannot hold give way to the next: one tile then.
+        holds_layer = self._stream.ring_records >= pool.num_experts
+        self._tile_tokens = options.tile_tokens if holds_layer else 0
+        self._tables = PassTables(device, pool.num_layers, pool.num_experts)
+        self._resident: list[Mapping[int, int]] = []
+        self._layers: dict[int, LayerPlan] = {}
+        self._next_layer = pool.num_layers  # no chunk is under way
+        self._demand = self._warm = False
+        self._watch = LinkWatch(self._stream.meter, options.clock)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of records that crossed the link since load."""
+        return self._stream.meter.num_bytes
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that their copies took."""
+        return self._stream.meter.seconds
+
+    @property
+    def staging_bytes(self) -> int:
+        """Device memory of the staging."""
+        return self._stream.num_bytes
+
+    def start(self, num_tokens: int, top_k: int, last_chunk: bool = True) -> None:
+        """Plan a chunk and start its copies; what an earlier one left undone is given up.
+
+        Call it before the chunk's first layer is queued: copies then run beside that layer too.
+        Until the last `forward`, slots change through `Residency.admit` only. `last_chunk` says
+        that the prompt ends with this chunk, so that its last experts are offered to the slots.
+        """
+        pool = self._pool
+        self.rates = self._watch.learn_link(self.rates)
+        self._resident = [dict(self._residency.resident(layer)) for layer in range(pool.num_layers)]
+        missing = [
+            [expert for expert in range(pool.num_experts) if expert not in slots]
+            for slots in self._resident
+        ]
+        num_missing = sum(map(len, missing))
+        self._demand = num_missing > 0 and self._loads_on_demand(num_tokens, top_k, num_missing)
+        self._warm, self._next_layer = last_chunk, 0
+        if not self._demand:
+            self._open(0, missing)
+
+    def forward(
+        self, moe_layer: int, hidden: Tensor, routing: Routing, out: Tensor | None = None
+    ) -> Tensor:
+        """Add one layer's experts' output to `out` and return it. Layers come in order.
+
+        Shapes: hidden [T, H], routing [T, K], out [T, H] float32, contiguous (None: zeros).
+        Raises: ValueError for a layer whose turn it is not.
+        """
+        if moe_layer != self._next_layer or moe_layer >= self._pool.num_layers:
+            raise ValueError(f"layer {moe_layer} is not the next one ({self._next_layer})")
+        if out is None:
+            out = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+        self._next_layer = self._pool.num_layers  # if it fails, the chunk is over
+        try:
+            if self._demand:
+                self._open_demand(moe_layer, routing)
+            self._compute(moe_layer, hidden, routing, out)
+        finally:
+            self._stream.mark()
+        self._next_layer = moe_layer + 1
+        return out
+
+    def close(self) -> None:
+        """Give device and host memory back."""
+        self._stream.close()
+        self._tables.close()
+
+    def _loads_on_demand(self, num_tokens: int, top_k: int, num_missing: int) -> bool:
+        if self._options.loading != "auto":
+            return self._options.loading == "demand"
+        pool = self._pool
+        missing_bytes = num_missing * pool.layout.record_bytes / pool.num_layers
+        return prefers_demand(num_tokens, top_k, pool.num_experts, missing_bytes, self.rates)
+
+    def _open(self, first_layer: int, missing: Sequence[Sequence[int]]) -> None:
+        """Plan `missing` of the layers from `first_layer` on, and let the copies go."""
+        pool, stream = self._pool, self._stream
+        groups = plan_groups(missing, pool.layout.record_bytes, stream.ring_records, first_layer)
+        mine: list[list[tuple[int, Group]]] = [[] for _ in missing]
+        for number, group in enumerate(groups):
+            mine[group.layer - first_layer].append((number, group))
+        self._layers = {
+            layer: plan_layer(pool.num_experts, self._resident[layer], numbered)
+            for layer, numbered in enumerate(mine, first_layer)
+        }
+        self._tables.wait()
+        for layer, plan in self._layers.items():
+            addresses = [self._residency.slot_address(slot) for slot in plan.slots]
+            addresses += [stream.address(place) for place in plan.places]
+            self._tables.write(layer, plan.experts, addresses)
+        stream.open(groups, self._tables)
+
+    def _open_demand(self, moe_layer: int, routing: Routing) -> None:
+        """Read a layer's routes on the host, and copy what they miss."""
+        routed = set(routing.ids.flatten().tolist())
+        self.rates = self._watch.learn_layer(self.rates, moe_layer, self._pool.num_layers)
+        self._open(moe_layer, [sorted(routed.difference(self._resident[moe_layer]))])
+
+    def _compute(self, moe_layer: int, hidden: Tensor, routing: Routing, out: Tensor) -> None:
+        """Compute a layer portion by portion, tile by tile."""
+        plan, num_tokens = self._layers[moe_layer], hidden.shape[0]
+        heat = self._heat(plan, routing)
+        table = self._tables.of(moe_layer, lambda rank: self._view(plan, rank))
+        tiles = tile_bounds(num_tokens, self._tile_tokens or num_tokens)
+        everything = (Portion(0, plan.num_available, None),)
+        for number, (begin, end) in enumerate(tiles):
+            task = self._kernel.begin(hidden[begin:end], routing.ids[begin:end], table, num_tokens)
+            for portion in everything if number else plan.portions:
+                if portion.group is not None:
+                    self._stream.wait(portion.group)
+                task.compute(portion.first, portion.last)
+                if len(tiles) == 1:
+                    self._hand_over(moe_layer, plan, portion, heat)
+            task.merge(routing.weights[begin:end], out[begin:end])
+        if len(tiles) > 1:
+            for portion in plan.portions:
+                self._hand_over(moe_layer, plan, portion, heat)
+
+    def _heat(self, plan: LayerPlan, routing: Routing) -> Mapping[int, float]:
+        """Read how hot the last tokens' experts are, if any could move to a slot."""
+        if not (self._warm and plan.places and self._options.warm_tokens):
+            return {}
+        return hotness(routing.ids[-self._options.warm_tokens :].tolist())
+
+    def _hand_over(
+        self, moe_layer: int, plan: LayerPlan, portion: Portion, heat: Mapping[int, float]
+    ) -> None:
+        """Move hot experts of a group to the slots they get, and give its places back."""
+        if portion.group is None:
+            return
+        base = moe_layer * self._pool.num_experts
+        ranks = {base + plan.experts[r]: r for r in range(portion.first, portion.last)}
+        offered = {base + e: hot for e, hot in heat.items() if base + e in ranks}
+        if offered:
+            admitted = self._residency.admit([*offered], [*offered.values()])
+            for record, slot in admitted.items():
+                staged = self._view(plan, ranks[record])
+                self._residency.slot(slot).copy_(staged, non_blocking=True)
+        self._stream.give_back(portion.group)
+
+    def _view(self, plan: LayerPlan, rank: int) -> Tensor:
+        place = plan.place(rank)
+        if place is not None:
+            return self._stream.view(place)
+        return self._residency.slot(plan.slots[rank])

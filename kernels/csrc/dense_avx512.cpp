@@ -1,0 +1,9 @@
+// Dense operations with AVX-512. Compiled with this tier's flags: nothing but the kernels may be in here.
+#define FREETOKEN_AVX512
+#include "dense_unit.h"
+
+namespace freetoken {
+
+const DenseTier& dense_tier_avx512() { return kDenseTier; }
+
+}  // namespace freetoken

@@ -1,0 +1,147 @@
+"""`python -m kernels.cuda [--nvcc | --nvrtc] [--quick]`: do all CUDA sources compile? Needs no GPU.
+
+Every source, for the built-in model and for Qwen3-30B-A3B in both encodings, for 1 and 8 rows, for
+every kind of card that releases are built for. Prints a line each; the exit code counts failures.
+"""
+
+import argparse
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shutil import which
+
+from kernels.cuda.compile import (
+    FLAGS,
+    SHARED_HEADERS,
+    SOURCES,
+    CompileError,
+    compile_source,
+    source_names,
+)
+from kernels.cuda.shape import DecodeShape
+from kernels.cuda.tuning import dense_defines
+from kernels.layouts import BYTE_ENCODINGS, Encoding, RecordLayout
+
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+QUICK_ARCHITECTURES = ("sm_80", "sm_90")  # both sides of every condition in the sources
+DENSE_SOURCE = "dense.cu"
+PLAIN, SCALED = BYTE_ENCODINGS
+GROUP = 128
+
+
+def built_in(rows: int) -> DecodeShape:
+    """Return the shape of the built-in model."""
+    return DecodeShape(
+        rows=rows,
+        layout=RecordLayout(384, 128, SCALED, GROUP),
+        num_experts=24,
+        top_k=3,
+        num_layers=8,
+        num_heads=6,
+        num_kv_heads=2,
+        head_dim=64,
+        vocab=8192,
+        projections=SCALED,
+        head=PLAIN,
+        embedding=PLAIN,
+        router=PLAIN,
+        dense_group=GROUP,
+        max_slots=192,
+    )
+
+
+def qwen3_30b(rows: int, encoding: Encoding = PLAIN, num_layers: int = 48) -> DecodeShape:
+    """Return the shape of Qwen3-30B-A3B."""
+    group = GROUP if encoding == SCALED else 0
+    return DecodeShape(
+        rows=rows,
+        layout=RecordLayout(2048, 768, encoding, group),
+        num_experts=128,
+        top_k=8,
+        num_layers=num_layers,
+        num_heads=32,
+        num_kv_heads=4,
+        head_dim=128,
+        vocab=151936,
+        projections=encoding,
+        head=PLAIN,
+        embedding=PLAIN,
+        router=PLAIN,
+        dense_group=group,
+        max_slots=num_layers * 128,
+    )
+
+
+def defines_of(source: str, shape: DecodeShape) -> dict[str, int]:
+    """Return what a source is compiled with for a shape."""
+    return dense_defines(shape) if source == DENSE_SOURCE else shape.defines()
+
+
+def find_nvcc() -> str:
+    """Return nvcc's path: of the environment's package, else the system's; "" if there is none."""
+    for place in sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvcc*")):
+        if place.suffix in ("", ".exe"):
+            return str(place)
+    return which("nvcc") or ""
+
+
+def compile_by_nvcc(nvcc: str, source: str, defines: dict[str, int], arch: str) -> None:
+    """Compile and throw the result away. Raises CompileError with the compiler's words."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [
+            nvcc,
+            f"-arch={arch}",
+            "-cubin",
+            *FLAGS,
+            f"-I{SHARED_HEADERS}",
+            *(f"-D{name}={value}" for name, value in defines.items()),
+            "-o",
+            str(Path(scratch, "out.cubin")),
+            str(SOURCES / source),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(f"{' '.join(command)}\n{done.stderr}")
+
+
+def shapes() -> Iterator[tuple[str, DecodeShape]]:
+    """Name the shapes that are tried."""
+    for rows in (1, 8):
+        yield f"built-in, {rows} rows", built_in(rows)
+        for encoding in BYTE_ENCODINGS:
+            yield f"Qwen3-30B-A3B {encoding}, {rows} rows", qwen3_30b(rows, encoding)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compile everything; returns the number of failures, 1 if there is no compiler."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.cuda", description=__doc__)
+    which_one = parser.add_mutually_exclusive_group()
+    which_one.add_argument("--nvcc", action="store_true", help="by nvcc only")
+    which_one.add_argument("--nvrtc", action="store_true", help="by NVRTC only")
+    parser.add_argument("--quick", action="store_true", help="two kinds of cards, not five")
+    options = parser.parse_args(arguments)
+    nvcc = "" if options.nvrtc else find_nvcc()
+    if options.nvcc and not nvcc:
+        sys.stderr.write("There is no nvcc; pip install nvidia-cuda-nvcc brings one.\n")
+        return 1
+    failures = 0
+    for source in source_names():
+        for name, shape in shapes():
+            for arch in QUICK_ARCHITECTURES if options.quick else ARCHITECTURES:
+                try:
+                    if nvcc:
+                        compile_by_nvcc(nvcc, source, defines_of(source, shape), arch)
+                    else:
+                        compile_source(source, defines_of(source, shape), arch)
+                    sys.stdout.write(f"{source} for {arch}, {name}: compiles\n")
+                except (CompileError, OSError) as problem:
+                    failures += 1
+                    sys.stdout.write(f"{source} for {arch}, {name}: {problem}\n")
+    return failures
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""Dense work of a prompt chunk on a card: products through cuBLAS, the rest in Triton.
+
+Weights stay as they are stored: bf16 as they are, FP8 blocks are dequantised into scratch for the
+product that needs them. Activations are bf16 (`dtype`), sums and norms float32. The residual stream
+may be wider than the activations and is added to in its own type. References are in
+`kernels.reference`.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+
+from kernels.triton import dense_jit as jit
+from kernels.triton.device import card
+from kernels.weights import DenseWeight
+
+DEQUANTISE_COLUMNS = 1024
+
+
+class CardLinear:
+    """Products with weights that take the same input, as one; see `kernels.steps.Linear`.
+
+    Shapes: weights [N1, K], [N2, K], ..; x [T, K] -> [T, N1 + N2 + ..] in `dtype`.
+    """
+
+    def __init__(
+        self, weights: Sequence[DenseWeight], device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._dtype = dtype
+        self._parts = [
+            DenseWeight(
+                one.values.to(device),
+                None if one.scales is None else one.scales.to(device),
+                one.group,
+            )
+            for one in weights
+        ]
+        self._ready: Tensor | None = None
+        if all(one.scales is None for one in self._parts):
+            values = [one.values for one in self._parts]
+            self._ready = torch.cat([one.to(dtype) for one in values])
+            if all(one.dtype == dtype for one in values):  # no second copy of a large weight
+                self._parts = [DenseWeight(self._ready)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x W^T."""
+        return F.linear(x.to(self._dtype), self._weight())
+
+    def exact(self) -> Tensor:
+        """Return the weights without any rounding but that of code * scale: float32, a copy."""
+        return torch.cat([one.dequantise() for one in self._parts])
+
+    def _weight(self) -> Tensor:
+        if self._ready is not None:
+            return self._ready
+        columns = self._parts[0].shape[1]
+        rows = [one.shape[0] for one in self._parts]
+        out = self._parts[0].values.new_empty(sum(rows), columns, dtype=self._dtype)
+        for one, part in zip(self._parts, torch.split(out, rows), strict=True):
+            dequantise(one, part)
+        return out
+
+
+def dequantise(weight: DenseWeight, out: Tensor) -> None:
+    """Write code * scale, rounded to the dtype of `out`. Shapes: weight and out [N, K]."""
+    if weight.scales is None:
+        out.copy_(weight.values)
+        return
+    rows, columns = weight.shape
+    grid = (rows, triton.cdiv(columns, DEQUANTISE_COLUMNS))
+    jit.dequantise[grid](
+        weight.values.view(torch.uint8),
+        weight.scales,
+        out,
+        columns,
+        GROUP=weight.group,
+        NATIVE=card(out.device).native_fp8,
+        BLOCK=DEQUANTISE_COLUMNS,
+    )
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Norm rows of any float type to bf16; see `kernels.reference.dense.rms_norm`."""
+    return norm_rows(x, weight, eps, torch.bfloat16)
+
+
+def rms_norm_twice(
+    x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Norm rows to `dtype`, and to float32 without rounding. Shapes: x [T, H] -> two of [T, H]."""
+    wide = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    return norm_rows(x, weight, eps, dtype, wide), wide
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """Attend causally with the last T tokens of a sequence of C; memory grows with C only.
+
+    See `kernels.reference.dense.attention_prefill`. Shapes: queries [T, N, D], keys and values
+    [C, Nkv, D] -> [T, N, D]; any strides with D contiguous.
+    """
+    num_tokens, context = queries.shape[0], keys.shape[0]
+    q, k, v = (one.transpose(0, 1).unsqueeze(0) for one in (queries, keys, values))
+    if num_tokens == context:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+    else:
+        mask = causal_lower_right(num_tokens, context)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+    return out[0].transpose(0, 1)
+
+
+def norm_rows(
+    x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype, wide: Tensor | None = None
+) -> Tensor:
+    """Norm rows to `dtype`, and into `wide` if given. Shapes: x, wide [.., H] -> [.., H]."""
+    x = x.contiguous()
+    hidden = x.shape[-1]
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    jit.rms_norm[(x.numel() // hidden,)](
+        x,
+        weight,
+        out,
+        out if wide is None else wide,
+        eps,
+        H=hidden,
+        BLOCK=triton.next_power_of_2(hidden),
+        WIDE=wide is not None,
+    )
+    return out

@@ -1,0 +1,88 @@
+"""The fused steps of a layer over a prompt chunk on a card; see `kernels.reference.steps`.
+
+The residual stream may be float32 while activations, keys and values are bf16. Nothing waits for
+the device.
+"""
+
+from typing import cast
+
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+
+from kernels.steps import AttentionParts, Places, RouterParts
+from kernels.triton import dense_jit as jit
+from kernels.triton.dense import CardLinear, attend, norm_rows, rms_norm_twice
+
+HEADS_PER_PROGRAM = 8
+
+
+class CardRouterStep:
+    """Norm, router logits, and the choice of experts.
+
+    Logits come from the unrounded norm in float32, so that a chunk routes as decode does.
+    """
+
+    def __init__(self, parts: RouterParts) -> None:
+        self._parts = parts
+        self._gate = cast("CardLinear", parts.gate).exact()
+
+    def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the experts' input and the routes; `hidden` stays.
+
+        Shapes: [T, H] -> x [T, H] bf16, ids [T, K] int32, weights [T, K] float32.
+        """
+        parts = self._parts
+        x, wide = rms_norm_twice(hidden, parts.norm, parts.eps, parts.norm.dtype)
+        logits = F.linear(wide, self._gate)
+        return x, *parts.choose(logits, parts.top_k, parts.normalise, parts.scale)
+
+
+class CardAttentionChunk:
+    """Prefill: hidden += attention(norm(hidden)), with this chunk's keys and values stored."""
+
+    def __init__(self, parts: AttentionParts) -> None:
+        self._parts = parts
+        self._scale = float(parts.head_norms.shape[1]) ** -0.5
+
+    def __call__(self, hidden: Tensor, places: Places) -> None:
+        """Work in place on the last T tokens of one sequence. Shapes: hidden [T, H]."""
+        parts, rows = self._parts, places.rows
+        num_heads, num_kv_heads = parts.num_heads, parts.num_kv_heads
+        qkv = parts.qkv(norm_rows(hidden, parts.norm, parts.eps, parts.norm.dtype))
+        store_heads(qkv, parts, places)
+        heads = qkv.view(hidden.shape[0], num_heads + 2 * num_kv_heads, -1)
+        if rows.lengths[0] == hidden.shape[0]:
+            keys = heads[:, num_heads : num_heads + num_kv_heads]
+            values = heads[:, num_heads + num_kv_heads :]
+        else:
+            keys, values = parts.kv.read(rows, parts.layer_id, 0)
+        attended = attend(heads[:, :num_heads], keys, values, self._scale)
+        hidden.add_(parts.output(attended.flatten(1)))
+
+
+def store_heads(qkv: Tensor, parts: AttentionParts, places: Places) -> None:
+    """Norm and rotate queries and keys in place, and copy keys and values to the pool.
+
+    Shapes: qkv [T, (N + 2 Nkv) * D], contiguous.
+    """
+    rows, head_dim = places.rows, parts.head_norms.shape[1]
+    num_heads = parts.num_heads + 2 * parts.num_kv_heads
+    jit.rotate_and_store[(qkv.shape[0], triton.cdiv(num_heads, HEADS_PER_PROGRAM))](
+        qkv,
+        parts.head_norms,
+        places.cos,
+        places.sin,
+        rows.slots,
+        parts.kv.values,
+        parts.layer_id,
+        parts.kv.num_layers,
+        parts.eps,
+        QUERIES=parts.num_heads,
+        KEYS=parts.num_kv_heads,
+        D=head_dim,
+        HALF=triton.next_power_of_2(head_dim // 2),
+        PAGE=rows.page_tokens,
+        HEADS=HEADS_PER_PROGRAM,
+        num_warps=4,
+    )

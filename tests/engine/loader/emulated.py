@@ -1,0 +1,48 @@
+"""Captured steps without a GPU: the CUDA sources run by the emulator, the rest is the engine."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from kernels.cuda.tuning import Card
+from tests.kernels.emulator import EmulatedModule
+
+
+class Tape:
+    """A recording that runs its kernels anew."""
+
+    def __init__(self, launch: Callable[[int], None]) -> None:
+        self._launch = launch
+
+    def replay(self) -> None:
+        """Run the step."""
+        self._launch(0)
+
+
+class EmulatedTools:
+    """Stands where `kernels.cuda.card_tools.CudaTools` stands on a card."""
+
+    card = Card(num_multiprocessors=2, shared_bytes=100 << 10)
+
+    def load(self, source: str, defines: Mapping[str, int]) -> EmulatedModule:
+        """Compile for this CPU."""
+        return EmulatedModule(source, defines)
+
+    def record(self, launch: Callable[[int], None]) -> Tape:
+        """Remember what to run."""
+        return Tape(launch)
+
+    def shared_memory(self, num_bytes: int) -> torch.Tensor:
+        """Return zeroed memory whose address is a multiple of 64."""
+        raw = torch.zeros(num_bytes + 64, dtype=torch.uint8)
+        skip = -raw.data_ptr() % 64
+        return raw[skip : skip + num_bytes]
+
+    def address(self, memory: torch.Tensor) -> int:
+        """Return the host's address: both sides are the same here."""
+        return memory.data_ptr()
+
+
+def emulated_tools(*_: object) -> tuple[EmulatedTools, str]:
+    """Offer captured steps on any device; for `open_model(open_tools=...)`."""
+    return EmulatedTools(), ""

@@ -1,0 +1,240 @@
+"""A small MoE model around the kernels: records, residency, mailbox, pool, and the truth in bits.
+
+Runs on the emulator or on a card: what differs is the module and where memory lies.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.cpu import isa_tier
+from kernels.cpu.experts import NativeExperts
+from kernels.cpu.pool import CpuPool, PoolMemory, mail_bytes, reply_bytes
+from kernels.cuda.experts import MoeKernels, MoeLayerWeights, MoeMemory
+from kernels.cuda.moe_state import MAX_ROUTES, MoePolicy, MoeScratch, MoeState
+from kernels.cuda.shape import DecodeShape
+from kernels.layouts import DenseEncoding, Encoding, RecordLayout
+from kernels.reference.canonical import fma
+from tests.kernels.emulator import EmulatedModule
+
+needs_native = pytest.mark.skipif(
+    isa_tier() is None, reason="needs the C++ module: dev.py bootstrap builds it"
+)
+CPU = torch.device("cpu")
+EPS = 1e-6
+PLAN_WORDS = ("jobs", "listed", "units", "limit", "link_first", "call", "fills", "unserved")
+PLAN_HEAD_BYTES = 80
+JOB = np.dtype(
+    [
+        ("record", "<i4"),
+        ("slot", "<i4"),
+        ("valid", "<i2"),
+        ("rows", "u1"),
+        ("base", "u1"),
+        ("start", "<i4"),
+    ]
+)
+MAIL_JOB = np.dtype([("record", "<i4"), ("first", "<i2"), ("rows", "u1"), ("base", "u1")])
+MAIL_JOBS_AT = 64 + 16 * 8
+
+
+def small_shape(
+    rows: int = 1,
+    encoding: Encoding = "bf16",
+    hidden: int = 256,
+    units: int = 3,
+    experts: int = 12,
+    top_k: int = 3,
+    layers: int = 3,
+    max_slots: int = 36,
+    group: int = 64,
+    router: DenseEncoding = "bf16",
+    normalise: bool = True,
+) -> DecodeShape:
+    """A model that the emulator runs quickly."""
+    layout = RecordLayout(hidden, 16 * units, encoding, group if encoding == "fp8_block" else 0)
+    return DecodeShape(
+        rows=rows,
+        layout=layout,
+        num_experts=experts,
+        top_k=top_k,
+        num_layers=layers,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=64,
+        vocab=512,
+        projections="bf16",
+        head="bf16",
+        embedding="bf16",
+        router=router,
+        normalise=normalise,
+        max_slots=max_slots,
+    )
+
+
+def random_records(layout: RecordLayout, count: int, seed: int) -> torch.Tensor:
+    """Records with weights over several binades, so that a wrong order of sums shows.
+
+    Shapes: -> uint8 [count, record_bytes].
+    """
+    g = torch.Generator().manual_seed(seed)
+    records = torch.zeros(count, layout.record_bytes, dtype=torch.uint8)
+    for record in records:
+        for unit in range(layout.num_units):
+            at = unit * layout.unit_bytes
+            body = record[at : at + layout.unit_value_bytes].view(layout.value_dtype)
+            size = torch.ldexp(
+                torch.randn(len(body), generator=g),
+                torch.randint(-9, -3, (len(body),), generator=g),
+            )
+            if layout.group:
+                size = size * 256
+                scales = record[at + layout.unit_value_bytes :][: layout.unit_scale_bytes]
+                wide = torch.rand(len(scales) // 4, generator=g) * 2**-8
+                scales.view(torch.float32).copy_(wide)
+            body.copy_(size.to(layout.value_dtype))
+    return records
+
+
+class Plan(NamedTuple):
+    """The plan tensor in words."""
+
+    words: dict[str, int]
+    taken: int
+    jobs: np.ndarray
+    route_job: np.ndarray
+    route_pair: np.ndarray
+    route_weight: np.ndarray
+
+
+def read_plan(scratch: MoeScratch, shape: DecodeShape) -> Plan:
+    """Return what route_plan wrote."""
+    raw = scratch.plan.cpu().numpy()
+    words = dict(zip(PLAN_WORDS, raw[:32].view("<i4").tolist(), strict=True))
+    behind = PLAN_HEAD_BYTES + MAX_ROUTES * JOB.itemsize
+    jobs = raw[PLAN_HEAD_BYTES:behind].view(JOB)[: words["jobs"]]
+    routes = shape.rows * shape.top_k
+    tables = raw[behind:].reshape(3, -1)
+    return Plan(
+        words,
+        int(raw[52:56].view("<u4")[0]),
+        jobs,
+        tables[0].view("<i4")[:routes],
+        tables[1].view("<i4")[:routes],
+        tables[2].view("<f4")[:routes],
+    )
+
+
+class Mailbox:
+    """Zeroed, aligned memory of both directions, in host memory."""
+
+    def __init__(self, hidden: int, pinned: bool = False) -> None:
+        self.mail = torch.zeros(mail_bytes(hidden) + 64, dtype=torch.uint8, pin_memory=pinned)
+        self.reply = torch.zeros(reply_bytes(hidden) + 64, dtype=torch.uint8, pin_memory=pinned)
+        self.mail_at = -(-self.mail.data_ptr() // 64) * 64
+        self.reply_at = -(-self.reply.data_ptr() // 64) * 64
+
+    def words(self) -> tuple[int, int, int, int]:
+        """Call, jobs, rows and limit of the mail."""
+        at = self.mail_at - self.mail.data_ptr()
+        return tuple(self.mail[at : at + 16].view(torch.int32).tolist())  # type: ignore[return-value]
+
+    def jobs(self, count: int) -> np.ndarray:
+        """The first jobs of the mail."""
+        at = self.mail_at - self.mail.data_ptr() + MAIL_JOBS_AT
+        return self.mail.numpy()[at : at + count * MAIL_JOB.itemsize].view(MAIL_JOB)
+
+    def x(self, rows: int, hidden: int) -> torch.Tensor:
+        """The rows of the mail."""
+        at = self.mail_at - self.mail.data_ptr() + 4096
+        return self.mail[at : at + rows * hidden * 4].view(torch.float32).view(rows, hidden)
+
+
+@dataclass
+class Outcome:
+    """One layer: what the kernels gave, and what they must give."""
+
+    output: torch.Tensor
+    expected: torch.Tensor
+    plan: Plan
+
+
+class SmallModel:
+    """Layers of experts behind routers that name one input value an expert: x decides the routes."""
+
+    def __init__(
+        self,
+        shape: DecodeShape,
+        policy: MoePolicy | None = None,
+        num_slots: int = 9,
+        workers: int = 2,
+        host_threads: int = 1,
+        defines: dict[str, int] | None = None,
+        seed: int = 1,
+    ) -> None:
+        self.shape = shape
+        self.records = random_records(shape.layout, shape.num_layers * shape.num_experts, seed)
+        self.state = MoeState(shape, CPU, num_slots, policy or MoePolicy())
+        self.scratch = MoeScratch(shape, CPU, shape.rows)
+        self.slots = torch.zeros(shape.max_slots, shape.layout.record_bytes, dtype=torch.uint8)
+        self.box = Mailbox(shape.hidden)
+        self.x = torch.zeros(shape.rows, shape.hidden)
+        module = EmulatedModule("moe.cu", shape.defines() | (defines or {}), host_threads)
+        memory = MoeMemory(self.x, self.slots.data_ptr(), self.box.mail_at, self.box.reply_at)
+        self.kernels = MoeKernels(shape, module, self.state, self.scratch, memory, workers)
+        g = torch.Generator().manual_seed(seed + 1)
+        router = torch.zeros(shape.num_experts, shape.hidden)
+        router[:, : shape.num_experts] = torch.eye(shape.num_experts)
+        dtype = torch.bfloat16 if shape.router == "bf16" else torch.float32
+        self.router = router.to(dtype)
+        self.norm = torch.rand(shape.hidden, generator=g) + 0.5
+        self.norm[: shape.num_experts] = 1.0
+        self.layers = [self._bind(layer) for layer in range(shape.num_layers)]
+        self._native = NativeExperts(shape.layout, CPU)
+
+    def _bind(self, layer: int):
+        record = layer * self.shape.num_experts
+        address = self.records[record].data_ptr()
+        return self.kernels.bind(layer, MoeLayerWeights(self.router, self.norm, address, EPS))
+
+    def pool(self, threads: int = 1) -> AbstractContextManager[object]:
+        """The C++ pool on the mailbox; none where nothing shall be published."""
+        if threads == 0:
+            return nullcontext()
+        memory = PoolMemory(self.records, len(self.records), self.box.mail_at, self.box.reply_at)
+        return CpuPool(self.shape.layout, memory, [0] * threads)
+
+    def inputs(self, routes: Sequence[Sequence[int]], seed: int) -> torch.Tensor:
+        """Rows of x whose top experts are `routes`, in that order. Shapes: [R][K] -> [R, H]."""
+        g = torch.Generator().manual_seed(seed)
+        shape = (len(routes), self.shape.hidden)
+        x = torch.ldexp(torch.randn(shape, generator=g), torch.randint(-6, 0, shape, generator=g))
+        x[:, : self.shape.num_experts] = -1.0
+        for row, experts in enumerate(routes):
+            for place, expert in enumerate(experts):
+                x[row, expert] = 4.0 - place / 8
+        return x
+
+    def run(self, layer: int, x: torch.Tensor) -> Outcome:
+        """One layer on x, and what it must give for the routes and rows that the kernels found."""
+        self.x.copy_(x)
+        self.kernels.launch(self.layers[layer])
+        plan = read_plan(self.scratch, self.shape)
+        return Outcome(self.x.clone(), self.truth(x, plan), plan)
+
+    def truth(self, x: torch.Tensor, plan: Plan) -> torch.Tensor:
+        """x plus its experts' weighted rows in router order, by the C++ kernels, bit for bit."""
+        shape = self.shape
+        out = torch.zeros(shape.rows, shape.hidden)
+        for route, job in enumerate(plan.route_job.tolist()):
+            row = route // shape.top_k
+            self._native.load([self.records[int(plan.jobs["record"][job])]])
+            y = self._native.row(self.scratch.normed[row])
+            weight = torch.full_like(y, float(plan.route_weight[route]))
+            out[row] = fma(weight, y, out[row])
+        return x + out

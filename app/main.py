@@ -1,6 +1,7 @@
 """The composition root: services -> view models -> pages -> window. Wires, decides nothing.
 
-`Desktop` is the whole app without the event loop; `app.__main__` and `app.smoke` run it.
+`Desktop` is the whole app without the event loop; `app.__main__` and `app.smoke` run it. What lies
+below the window is made in `app.parts`.
 """
 
 import logging
@@ -10,42 +11,13 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.palette import make_palette
-from app.services.catalog import read_catalog
-from app.services.chat_store import ChatStore
+from app.parts import ViewModels, make_services, make_view_models, program_of
 from app.services.closing import Closing
-from app.services.downloads import Downloads
-from app.services.engine_client import EngineClient
-from app.services.engine_process import EngineProcess
-from app.services.engine_program import EngineProgram, find_program
 from app.services.event_log import EventLog
-from app.services.gpu_meter import GpuMeter
-from app.services.job_runner import JobRunner
-from app.services.log_ring import ChildLog, LogRing
-from app.services.model_library import ModelLibrary
-from app.services.model_store import ModelStore
-from app.services.presence import PresenceWatch
-from app.services.presets import PresetStore
-from app.services.remote_client import RemoteClient
-from app.services.remote_switch import TalkClient
-from app.services.secrets import SecretStore
-from app.services.settings import Environment, Settings, SettingsStore, chosen_folder
+from app.services.log_ring import LogRing
+from app.services.settings import Environment, Settings, chosen_folder
 from app.services.tray import Tray
-from app.viewmodels.chat import ChatViewModel, Coming
-from app.viewmodels.discover import DiscoverViewModel
-from app.viewmodels.discover_hub import HubSearch
-from app.viewmodels.flows import FlowsViewModel
-from app.viewmodels.jobs import JobsViewModel
-from app.viewmodels.logs import LogsViewModel
-from app.viewmodels.models import ModelsViewModel
-from app.viewmodels.models_idle import IdleUnloader
-from app.viewmodels.models_move import MoveViewModel
-from app.viewmodels.performance import PerformanceViewModel
-from app.viewmodels.profiler import ProfilerViewModel
-from app.viewmodels.remote import RemoteViewModel
-from app.viewmodels.server import ServerViewModel
-from app.viewmodels.session import SessionViewModel
-from app.viewmodels.settings import SettingsViewModel
-from app.viewmodels.yielding import YieldingViewModel
+from app.viewmodels.chat import Coming
 from app.views.chat import ChatView
 from app.views.logs import LogsView
 from app.views.main_window import MainWindow
@@ -60,112 +32,8 @@ from app.widgets.icons import icon
 from app.widgets.look import use
 from app.wording import figures, tr
 from engine.protocol.messages import EngineState
-from engine.protocol.places import resources_dir
 
 _log = logging.getLogger("app")
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What works without a window."""
-
-    environment: Environment
-    ring: LogRing
-    files: tuple[ChildLog, ...]
-    settings: SettingsStore
-    client: EngineClient
-    jobs: JobRunner
-    library: ModelLibrary
-    meter: GpuMeter
-    presence: PresenceWatch
-    chats: ChatStore
-
-
-@dataclass(frozen=True, slots=True)
-class ViewModels:
-    """State of window and pages."""
-
-    session: SessionViewModel
-    chat: ChatViewModel
-    models: ModelsViewModel
-    discover: DiscoverViewModel
-    jobs: JobsViewModel
-    move: MoveViewModel
-    idle: IdleUnloader
-    remote: RemoteViewModel
-    performance: PerformanceViewModel
-    yielding: YieldingViewModel
-    profiler: ProfilerViewModel
-    server: ServerViewModel
-    logs: LogsViewModel
-    settings: SettingsViewModel
-
-
-def program_of(environment: Environment, settings: Settings) -> EngineProgram:
-    """Return the engine that environment and settings ask for."""
-    override = environment.engine_program or settings.engine_program
-    return find_program(override, environment.root, settings.engine_threads)
-
-
-def make_services(environment: Environment, ring: LogRing) -> Services:
-    """Build the services; nothing is started yet."""
-    root = environment.root
-    settings = SettingsStore(root.settings_file)
-    program = program_of(environment, settings.value)
-    engine_log = ChildLog(ring, "engine", root.logs / "engine.log")
-    job_log = ChildLog(ring, "job", root.logs / "jobs.log")
-    _log.info("engine program: %s (%s)", program.path, program.origin)
-    return Services(
-        environment=environment,
-        ring=ring,
-        files=(engine_log, job_log),
-        settings=settings,
-        client=EngineClient(EngineProcess(program, engine_log), engine_log),
-        jobs=JobRunner(program, root.root / "jobs.json", job_log),
-        library=ModelLibrary(
-            root.models, resources_dir() / "models", chosen_folder(settings.value)
-        ),
-        meter=GpuMeter(),
-        presence=PresenceWatch(),
-        chats=ChatStore(root.chats),
-    )
-
-
-def make_view_models(s: Services) -> ViewModels:
-    """Build the view models on the services."""
-    root = s.environment.root
-    session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter)
-    secrets = SecretStore()
-    flows = FlowsViewModel(s.jobs, s.library, s.settings, secrets, Downloads())
-    remote = RemoteClient()
-    talk = TalkClient(s.client, remote)
-    return ViewModels(
-        session=session,
-        chat=ChatViewModel(
-            s.chats, talk, s.settings, presets=PresetStore(root.root / "presets.json")
-        ),
-        models=ModelsViewModel(s.library, s.jobs, s.client, session, s.meter),
-        discover=DiscoverViewModel(
-            read_catalog(),
-            s.library,
-            flows,
-            root.profiles,
-            s.meter,
-            HubSearch(s.jobs, secrets),
-        ),
-        jobs=JobsViewModel(s.jobs, flows),
-        move=MoveViewModel(s.jobs, s.library, s.settings, s.client, ModelStore()),
-        idle=IdleUnloader(s.client, s.settings, session),
-        remote=RemoteViewModel(
-            s.settings, remote, talk, lambda host: SecretStore(entry=f"remote engine {host}")
-        ),
-        performance=PerformanceViewModel(s.client, root.profiles),
-        yielding=YieldingViewModel(s.client, s.settings, s.presence),
-        profiler=ProfilerViewModel(s.jobs, s.client, root.profiles),
-        server=ServerViewModel(),
-        logs=LogsViewModel(s.ring, root.logs),
-        settings=SettingsViewModel(s.settings, root, session.engine_facts),
-    )
 
 
 @dataclass(frozen=True, slots=True)

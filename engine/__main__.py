@@ -11,7 +11,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 
 from engine.pipe.stdio import Writer, claim_stdout
-from engine.protocol.errors import EngineError, ErrorCode, ExitCode, InternalError
+from engine.protocol.errors import EngineError, ErrorCode, ExitCode, FileAccess, InternalError
 from engine.protocol.messages import encode, error_event
 from engine.settings import EngineSettings, read_settings
 from engine.system import die_with_parent, hard_exit
@@ -32,12 +32,22 @@ def main() -> int:
     try:
         settings = read_settings()
         logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper(), format=LOG_FORMAT)
+        if settings.runtime is not None:
+            sys.path.insert(0, str(settings.runtime))  # before what a full build brings
         with _fault_log(settings):
             if settings.job:
                 return _run_job(settings, protocol_fd)
             return _serve(settings, protocol_fd)
     except EngineError as problem:
         return _last_words(problem)
+    except ModuleNotFoundError as problem:
+        logging.getLogger(__name__).error("a library is missing", exc_info=problem)
+        return _last_words(
+            FileAccess(
+                f"The engine's libraries are not installed: it lacks {problem.name}.",
+                "Install the engine runtime in the app.",
+            )
+        )
     except Exception as problem:
         logging.getLogger(__name__).error("the engine failed", exc_info=problem)
         return _last_words(InternalError(f"The engine failed: {problem!r}."))

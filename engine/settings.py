@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from engine.protocol.errors import InvalidRequest
@@ -33,6 +34,7 @@ class EngineSettings:
     Attributes:
         home: the data root; everything the engine writes lies below it.
         threads: CPU threads for torch; 0 = torch's own choice.
+        runtime: folder of an installed runtime, whose libraries are taken; None = our own.
         device_bytes: emulated device memory on CPU-only machines; 0 = chosen from the model.
         log_level: of the log on stderr.
         job: name of the job to run, "" = serve commands.
@@ -48,6 +50,7 @@ class EngineSettings:
 
     home: DataRoot
     threads: int = 0
+    runtime: Path | None = None
     device_bytes: int = 0
     log_level: LogLevel = "info"
     job: str = ""
@@ -73,6 +76,7 @@ def read_settings(
     return EngineSettings(
         home=data_root(given.home or around.get(HOME_VARIABLE)),
         threads=_count("--threads", given.threads or around.get(THREADS_VARIABLE) or "0"),
+        runtime=Path(given.runtime) if given.runtime else None,
         device_bytes=_count(
             "--device-bytes", given.device_bytes or around.get(DEVICE_BYTES_VARIABLE) or "0"
         ),
@@ -97,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--job", default="", help="run one job instead of serving")
     parser.add_argument("--spec", default="{}", help="the job's arguments as a JSON object")
     parser.add_argument("--home", default="", help=f"data root (also {HOME_VARIABLE})")
+    parser.add_argument("--runtime", default="", help="folder with the libraries to take")
     parser.add_argument("--threads", default="", help=f"CPU threads (also {THREADS_VARIABLE})")
     parser.add_argument(
         "--device-bytes", default="", help=f"emulated memory (also {DEVICE_BYTES_VARIABLE})"

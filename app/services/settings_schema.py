@@ -246,6 +246,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     geometry: str = ""  # of the window, base64
     rail_folded: bool = False
     tray_told: bool = False
+    first_run_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

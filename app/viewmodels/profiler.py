@@ -141,11 +141,16 @@ class ProfilerViewModel(QObject):
 
     # --- intents ----------------------------------------------------------------------------
 
-    def run(self, mode: Mode) -> None:
-        """Measure; does nothing while a measurement runs."""
+    def run(self, mode: Mode, typical: bool = False) -> None:
+        """Measure; does nothing while a measurement runs.
+
+        Args:
+            mode: how long.
+            typical: measure typical experts of each format, not those of the loaded model.
+        """
         if self._job_id:
             return
-        model = self._client.model
+        model = None if typical else self._client.model
         spec: dict[str, object] = {
             "mode": mode,
             "model": model.path if model is not None else None,

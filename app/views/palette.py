@@ -73,7 +73,9 @@ class PaletteItems(QAbstractListModel):
     def show_groups(self, groups: tuple[tuple[Phrase, tuple[Entry, ...]], ...]) -> None:
         """Show other entries."""
         self.beginResetModel()
-        self._items = [item for head, entries in groups for item in (head, *entries)]
+        self._items = []
+        for head, entries in groups:
+            self._items += [head, *entries]
         self.endResetModel()
 
     def entry(self, row: int) -> Entry | None:
@@ -170,7 +172,7 @@ class Palette(QWidget):
         self.list.setModel(self.items)
         self.list.setItemDelegate(PaletteDelegate(self.list))
         self.list.setFrameShape(QFrame.Shape.NoFrame)
-        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.list.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # for assistive tools; Tab chooses
         self.list.setMouseTracking(True)
         self.list.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -187,6 +189,7 @@ class Palette(QWidget):
         self.field.textChanged.connect(vm.set_query)
         self.field.returnPressed.connect(self.run_current)
         self.list.clicked.connect(self._run)
+        self.list.activated.connect(self._run)
         self.list.entered.connect(self.list.setCurrentIndex)
         vm.changed.connect(self._show_results)
         follow(self.retheme)
@@ -225,7 +228,7 @@ class Palette(QWidget):
 
     def _run(self, index: QModelIndex) -> None:
         entry = self.items.entry(index.row())
-        if entry is None:
+        if entry is None or self.isHidden():  # a click may be told as two
             return
         self.put_away()
         match entry.kind:

@@ -16,7 +16,7 @@ from app.predict.profiles import Profile
 from app.services.job_state import JobState
 from app.theme import follow, px
 from app.viewmodels.profiler import ProfilerViewModel
-from app.views.profiler_words import finding_words, run_words, when
+from app.views.profiler_words import finding_words, progress_words, run_words, when
 from app.widgets.bars import Bar
 from app.widgets.buttons import Button
 from app.widgets.cards import Card, Line, card_title, page_head
@@ -79,7 +79,7 @@ class RunBand(Card):
         self._icon.set_icon("clock", "link")
         waiting = job is None or job.phase == "waiting"
         self._title.set_text(tr("Waiting for another job") if waiting else tr("Measuring"))
-        self._text.set_text(_progress_words(job))
+        self._text.set_text(progress_words(job))
         share = job.share if job is not None and job.share is not None else 0.0
         self._bar.set_parts([("accent", share)])
         self._bar.set_name(tr("Measured {share}", share=amounts.share(share)))
@@ -328,21 +328,3 @@ class ProfilerView(QWidget):
             ],
             point,
         )
-
-
-def _progress_words(job: JobState | None) -> str:
-    """What is being measured, how far, how long still."""
-    if job is None or job.progress is None or job.phase == "waiting":
-        return tr("Starts as soon as the machine is free for it.")
-    if job.is_cancelling:
-        return tr("Cancelling.")
-    if job.is_stalled:
-        return tr("No progress for a minute. It can be cancelled.")
-    done, total = job.progress.done_bytes, job.progress.total_bytes
-    words = tr("Step {done} of {total}", done=min(done + 1, total), total=total)
-    encoding, _, what = job.progress.detail.partition(": ")
-    detail = f"{figures.weight_format(encoding)}: {what}" if what else encoding
-    parts = [str(words), detail]
-    if job.eta_s is not None:
-        parts.append(str(tr("{time} left", time=amounts.duration(job.eta_s))))
-    return "  ·  ".join(part for part in parts if part)

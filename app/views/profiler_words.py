@@ -5,6 +5,7 @@ from PySide6.QtCore import QDateTime, QLocale
 from app.predict import amounts
 from app.predict.diagnosis import Finding
 from app.predict.profiles import Profile
+from app.services.job_state import JobState
 from app.wording import Phrase, figures, language, tr
 
 
@@ -66,3 +67,21 @@ def when(profile: Profile) -> str:
 def run_words(profile: Profile) -> str:
     """Return a line of the history: when and for which format."""
     return f"{when(profile)} · {figures.weight_format(profile.format)}"
+
+
+def progress_words(job: JobState | None) -> str:
+    """Say what is being measured, how far, how long still."""
+    if job is None or job.progress is None or job.phase == "waiting":
+        return tr("Starts as soon as the machine is free for it.")
+    if job.is_cancelling:
+        return tr("Cancelling.")
+    if job.is_stalled:
+        return tr("No progress for a minute. It can be cancelled.")
+    done, total = job.progress.done_bytes, job.progress.total_bytes
+    words = tr("Step {done} of {total}", done=min(done + 1, total), total=total)
+    encoding, _, what = job.progress.detail.partition(": ")
+    detail = f"{figures.weight_format(encoding)}: {what}" if what else encoding
+    parts = [str(words), detail]
+    if job.eta_s is not None:
+        parts.append(str(tr("{time} left", time=amounts.duration(job.eta_s))))
+    return "  ·  ".join(part for part in parts if part)

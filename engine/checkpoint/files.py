@@ -11,11 +11,12 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
-
-import torch
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from engine.protocol.errors import CorruptCheckpoint, DiskFull, EngineError, FileAccess
+
+if TYPE_CHECKING:
+    import torch
 
 if sys.platform == "win32":
     import msvcrt
@@ -98,11 +99,13 @@ def read_exactly(file: Readable, out: memoryview, path: Path) -> None:
         done += got
 
 
-def read_extent(path: Path, offset: int, num_bytes: int) -> torch.Tensor:
+def read_extent(path: Path, offset: int, num_bytes: int) -> "torch.Tensor":
     """Read part of a file as uint8 [num_bytes]; nothing is mapped, so a vanished disk is an error.
 
     Raises: FileAccess, CorruptCheckpoint.
     """
+    import torch  # the job that installs torch uses this module too
+
     out = torch.empty(num_bytes, dtype=torch.uint8)
     if num_bytes:
         with reading(path), path.open("rb", buffering=0) as file:
@@ -111,7 +114,7 @@ def read_extent(path: Path, offset: int, num_bytes: int) -> torch.Tensor:
     return out
 
 
-def byte_view(tensor: torch.Tensor) -> memoryview:
+def byte_view(tensor: "torch.Tensor") -> memoryview:
     """Return the bytes of a contiguous CPU uint8 tensor as a flat memoryview; no copy."""
     return tensor.numpy().reshape(-1).data
 

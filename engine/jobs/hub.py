@@ -171,16 +171,19 @@ class Hub:
         """
         name = urllib.parse.quote(file.name)
         url = f"{self.endpoint}/{repo.repo}/resolve/{repo.commit}/{name}"
-        ranged = {"Range": f"bytes={offset}-"} if offset else {}
-        answer = self._open(url, repo.repo, ranged)
-        return HubBody(answer, _start(answer) if answer.status == 206 else 0)
+        return self._body(url, repo.repo, offset)
 
     def lost(self, problem: Exception) -> NetworkError:
         """Return the sentence for a connection that broke."""
         return lost(problem, self._place)
 
-    def _read(self, url: str, repo: str) -> bytes:
-        answer = self._open(url, repo, {})
+    def _body(self, url: str, repo: str, offset: int) -> HubBody:
+        ranged = {"Range": f"bytes={offset}-"} if offset else {}
+        answer = self._open(url, repo, ranged)
+        return HubBody(answer, _start(answer) if answer.status == 206 else 0)
+
+    def _read(self, url: str, repo: str, headers: dict[str, str] | None = None) -> bytes:
+        answer = self._open(url, repo, headers or {})
         try:
             return answer.read(_MAX_LISTING_BYTES)
         except (OSError, http.client.HTTPException) as problem:

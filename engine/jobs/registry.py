@@ -20,6 +20,7 @@ JOBS: dict[str, str] = {
     "move": "engine.jobs.move",
     "verify": "engine.jobs.verify",
     "profile": "engine.jobs.profile",
+    "runtime": "engine.jobs.runtime",
 }
 
 

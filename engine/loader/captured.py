@@ -8,6 +8,7 @@ import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -90,12 +91,26 @@ class CapturedRequest:
     num_threads: int
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedParts:
+class CapturedParts(NamedTuple):
     """What came of it."""
 
     experts: DeviceExperts
     program: CapturedDecode
+
+
+@dataclass(frozen=True, slots=True)
+class _Mailbox:
+    """Host memory that the device reads and writes: a step's talk with CPU threads and host."""
+
+    mail: torch.Tensor
+    reply: torch.Tensor
+    report: torch.Tensor
+
+    @classmethod
+    def make(cls, tools: Tools, hidden: int) -> "_Mailbox":
+        """Allocate it, zeroed."""
+        sizes = (mail_bytes(hidden), reply_bytes(hidden), _REPORT_BYTES)
+        return cls(*map(tools.shared_memory, sizes))
 
 
 def plan_captured(
@@ -160,65 +175,59 @@ def build_captured(
     weights = family.decode_weights(request.spec, weight)
     if weights is None:
         raise InternalError("This model's steps cannot be captured.")
-    plan, tools, device = request.plan, request.tools, request.device
-    layout, here = request.pool.layout, device.torch_device
-    try:
-        arena = ExpertArena(device, layout, plan.shape.max_slots, request.num_slots)
-    except DeviceMemoryError as problem:
-        raise BudgetError(f"No room for {request.num_slots} experts: {problem}.") from problem
-    with ExitStack() as undo:
-        undo.callback(arena.close)
-        state = MoeState(plan.shape, here, request.num_slots)
-        mail, reply, report = (
-            tools.shared_memory(size)
-            for size in (mail_bytes(layout.hidden), reply_bytes(layout.hidden), _REPORT_BYTES)
-        )
-        residency = DeviceResidency(state, arena, request.pool.num_experts)
-        prefill = DevicePrefill(
-            request.pool,
-            residency,
-            device,
-            grouped_kernel(layout, here),
-            PrefillOptions(staging_records=request.staging_records),
-        )
-        undo.callback(prefill.close)
-        threads = _threads(request, mail, reply)
-        if threads is not None:
-            undo.callback(threads.close)
-        parts = DeviceParts(
-            pool=request.pool,
-            arena=arena,
-            state=state,
-            prefill=prefill,
-            residency=residency,
-            threads=threads,
-            report=StepReport.from_address(report.data_ptr()),
-            keep=(mail, reply, report),
-        )
-        experts = DeviceExperts(parts, request.policy, request.rates, device)
-        undo.pop_all()  # from here on the experts free all of it
+    plan, tools = request.plan, request.tools
+    mailbox = _Mailbox.make(tools, request.pool.layout.hidden)
+    parts = _device_parts(request, mailbox)
+    experts = DeviceExperts(parts, request.policy, request.rates, request.device)
     stack.callback(experts.close)
-    model = _model(request, weights, state)
+    model = _model(request, weights, parts.state)
     addresses = StepAddresses(
         kv=request.kv.values.data_ptr(),
-        slots=arena.address,
-        mail=tools.address(mail),
-        reply=tools.address(reply),
-        report=tools.address(report),
+        slots=parts.arena.address,
+        mail=tools.address(mailbox.mail),
+        reply=tools.address(mailbox.reply),
+        report=tools.address(mailbox.report),
     )
 
     def nodes(rows: int) -> _Nodes:
         shape = plan.for_rows(rows)
-        modules = (
-            tools.load(DENSE_SOURCE, dense_defines(shape)),
-            tools.load(MOE_SOURCE, shape.defines()),
-        )
-        return _Nodes(DecodeStep(shape, modules, model, addresses, tools.card, plan.pages_of_a_row))
+        dense = tools.load(DENSE_SOURCE, dense_defines(shape))
+        moe = tools.load(MOE_SOURCE, shape.defines())
+        step = DecodeStep(shape, (dense, moe), model, addresses, tools.card, plan.pages_of_a_row)
+        return _Nodes(step)
 
-    maker = StepMaker(nodes, tools.record, experts.before_step, experts.check)
-    program = CapturedDecode(maker)
+    program = CapturedDecode(StepMaker(nodes, tools.record, experts.before_step, experts.check))
     program.prepare(1)
     return CapturedParts(experts, program)
+
+
+def _device_parts(request: CapturedRequest, mailbox: _Mailbox) -> DeviceParts:
+    """Build what the experts own; frees all of it if a part is refused."""
+    device, pool, plan = request.device, request.pool, request.plan
+    with ExitStack() as undo:
+        try:
+            arena = ExpertArena(device, pool.layout, plan.shape.max_slots, request.num_slots)
+        except DeviceMemoryError as problem:
+            raise BudgetError(f"No room for {request.num_slots} experts: {problem}.") from problem
+        undo.callback(arena.close)
+        state = MoeState(plan.shape, device.torch_device, request.num_slots)
+        residency = DeviceResidency(state, arena, pool.num_experts)
+        kernel = grouped_kernel(pool.layout, device.torch_device)
+        options = PrefillOptions(staging_records=request.staging_records)
+        prefill = DevicePrefill(pool, residency, device, kernel, options)
+        undo.callback(prefill.close)
+        parts = DeviceParts(
+            pool=pool,
+            arena=arena,
+            state=state,
+            prefill=prefill,
+            residency=residency,
+            threads=_threads(request, mailbox),
+            report=StepReport.from_address(mailbox.report.data_ptr()),
+            keep=(mailbox,),
+        )
+        undo.pop_all()
+    return parts
 
 
 class _Nodes:
@@ -287,13 +296,14 @@ def _model(request: CapturedRequest, weights: DecodeWeights, state: MoeState) ->
     )
 
 
-def _threads(request: CapturedRequest, mail: torch.Tensor, reply: torch.Tensor) -> CpuPool | None:
+def _threads(request: CapturedRequest, mailbox: _Mailbox) -> CpuPool | None:
     """Start the CPU's side of the mailbox, if this machine has the C++ kernels."""
     if expert_obstacle():
         return None
     choice = default_cpus(request.num_threads or None)
     pool = request.pool
-    memory = PoolMemory(pool.storage, pool.num_records, mail.data_ptr(), reply.data_ptr())
+    mail, reply = mailbox.mail.data_ptr(), mailbox.reply.data_ptr()
+    memory = PoolMemory(pool.storage, pool.num_records, mail, reply)
     return CpuPool(pool.layout, memory, choice.cpus, PoolOptions(pin=choice.pin))
 
 

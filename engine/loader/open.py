@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -42,7 +43,6 @@ from engine.moe.executor import MoeExecutor, MoeOptions
 from engine.moe.pool import ExpertPool
 from engine.protocol.errors import BudgetError, InvalidRequest
 from engine.protocol.messages import Budget, DeviceInfo, Load, MissPolicy, ModelInfo
-from engine.runner.captured import CapturedDecode
 from engine.runner.model_runner import ModelRunner
 from engine.settings import ENGINE_VERSION, EngineSettings
 from engine.system import cpu_title, host_memory, usable_cores
@@ -53,6 +53,7 @@ from kernels.device.base import LOST_ERRORS, Device, DeviceLostError, DeviceMemo
 from kernels.device.registry import open_device
 from kernels.layouts import RecordLayout
 from kernels.registry import choices
+from kernels.weights import DenseWeight
 
 CHUNK_TOKENS = 256
 MAX_CHUNK_TOKENS = MOST_CHUNK_TOKENS
@@ -80,6 +81,23 @@ class _Opened:
     tools: Tools | None
     cost: ModelCost
     plan: LoadPlan
+    policy: MissPolicy
+
+
+class _Ingredients(NamedTuple):
+    """What was read, and what was measured."""
+
+    pool: ExpertPool
+    rates: Rates | None
+    weight: Callable[[str], DenseWeight]
+
+
+class _Built(NamedTuple):
+    """A model that runs."""
+
+    kv: KvPool
+    experts: DeviceExperts | MoeExecutor
+    runner: ModelRunner
 
 
 def open_model(
@@ -111,42 +129,17 @@ def open_model(
             rates, notices = _rates(checkpoint, device, settings)
             if pool.pin_problem and not device.emulated:
                 notices.append(("not_pinned", pool.pin_problem))
-            kv = _make_kv(checkpoint.spec, opened)
-            stack.callback(kv.close)
             weight = read_weights(checkpoint.reader, watch)
-            experts: DeviceExperts | MoeExecutor
-            program: CapturedDecode | None = None
-            if opened.way.captured is not None and opened.tools is not None:
-                weight = on_device(weight, device)
-                request = CapturedRequest(
-                    plan=opened.way.captured,
-                    spec=checkpoint.spec,
-                    pool=pool,
-                    kv=kv,
-                    device=device,
-                    tools=opened.tools,
-                    num_slots=plan.division.expert_slots,
-                    staging_records=plan.staging_records,
-                    policy=command.policy,
-                    rates=rates,
-                    num_threads=settings.threads,
-                )
-                built = build_captured(request, checkpoint.family, weight, stack)
-                experts, program = built.experts, built.program
-            else:
-                experts = _make_experts(pool, rates, opened, command.policy, stack)
-            parts = Parts(device.torch_device, opened.way.dtype, kv, experts)
-            model = checkpoint.family.build(checkpoint.spec, weight, parts)
-            runner = ModelRunner(model, kv, device, settings.max_rows, program)
+            built = _build(checkpoint, opened, _Ingredients(pool, rates, weight), settings, stack)
             return LoadedModel(
                 info=_info(checkpoint, opened.cost, command, folder, time.monotonic() - start_s),
                 device=_device_info(device, plan),
                 budget=plan.budget,
                 chat=checkpoint.chat,
-                runner=runner,
+                runner=built.runner,
                 pages=PageAllocator(plan.division.kv_tokens // PAGE_TOKENS),
-                kv=kv,
-                experts=experts,
+                kv=built.kv,
+                experts=built.experts,
                 policy=command.policy,
                 free_bytes=device.free_bytes,
                 kernels=_kernels(checkpoint, opened),
@@ -214,7 +207,8 @@ def _open_device(
         if device is not None:
             device.close()
         raise
-    return _Opened(device or _open(name, plan.budget.total_bytes), way, tools, cost, plan)
+    device = device or _open(name, plan.budget.total_bytes)
+    return _Opened(device, way, tools, cost, plan, command.policy)
 
 
 def card_tools(device: Device | None, settings: EngineSettings) -> tuple[Tools | None, str]:
@@ -286,15 +280,49 @@ def _make_kv(spec: ModelSpec, opened: _Opened) -> KvPool:
     )
 
 
-def _make_experts(
-    pool: ExpertPool, rates: Rates | None, opened: _Opened, policy: MissPolicy, stack: ExitStack
-) -> MoeExecutor:
+def _build(
+    checkpoint: _Checkpoint,
+    opened: _Opened,
+    given: _Ingredients,
+    settings: EngineSettings,
+    stack: ExitStack,
+) -> _Built:
+    """Build KV, experts, model and runner, by captured steps or layer by layer."""
+    device, way, spec = opened.device, opened.way, checkpoint.spec
+    kv = _make_kv(spec, opened)
+    stack.callback(kv.close)
+    experts: DeviceExperts | MoeExecutor
+    program, weight = None, given.weight
+    if way.captured is not None and opened.tools is not None:
+        weight = on_device(weight, device)
+        request = CapturedRequest(
+            plan=way.captured,
+            spec=spec,
+            pool=given.pool,
+            kv=kv,
+            device=device,
+            tools=opened.tools,
+            num_slots=opened.plan.division.expert_slots,
+            staging_records=opened.plan.staging_records,
+            policy=opened.policy,
+            rates=given.rates,
+            num_threads=settings.threads,
+        )
+        experts, program = build_captured(request, checkpoint.family, weight, stack)
+    else:
+        experts = _make_experts(given, opened, stack)
+    parts = Parts(device.torch_device, way.dtype, kv, experts)
+    model = checkpoint.family.build(spec, weight, parts)
+    return _Built(kv, experts, ModelRunner(model, kv, device, settings.max_rows, program))
+
+
+def _make_experts(given: _Ingredients, opened: _Opened, stack: ExitStack) -> MoeExecutor:
     """Build the experts of a model whose layers run one by one."""
-    plan, device = opened.plan, opened.device
+    plan, device, pool = opened.plan, opened.device, given.pool
     cache = ExpertCache(pool, device, plan.division.expert_slots, plan.budget.bounds().max_slots)
     stack.callback(cache.close)
     options = MoeOptions(staging_records=plan.staging_records, dtype=opened.way.dtype)
-    experts = MoeExecutor(pool, cache, policy, rates, device, options)
+    experts = MoeExecutor(pool, cache, opened.policy, given.rates, device, options)
     stack.callback(experts.close)
     return experts
 

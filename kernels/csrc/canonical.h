@@ -22,8 +22,8 @@
 //
 // Outside the experts, for one token of a sequence:
 //
-//  linear  as dot, with 64 accumulators (z in 0..1). With scales, x' = x[i] * s[i / G] is made once for
-//          each row of blocks.
+//  linear  as dot, with 64 accumulators (z in 0..1). With scales, x' = x[i] * s[i / G] is made once
+//          for each row of blocks.
 //  short   16 accumulators from +0; accumulator i % 16 takes element i by fma(a, b, acc), i rising;
 //          then the tree of l.
 //  norm    n[i] = (x[i] * r) * w[i] with r = 1 / sqrt(short(x, x) / H + eps).

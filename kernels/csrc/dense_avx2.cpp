@@ -1,4 +1,4 @@
-// Dense operations with AVX2. Compiled with this tier's flags: nothing but the kernels may be in here.
+// Dense operations with AVX2. Compiled with this tier's flags: nothing else may be in here.
 #define FREETOKEN_AVX2
 #include "dense_unit.h"
 

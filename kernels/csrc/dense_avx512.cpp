@@ -1,4 +1,4 @@
-// Dense operations with AVX-512. Compiled with this tier's flags: nothing but the kernels may be in here.
+// Dense operations with AVX-512. Compiled with this tier's flags: nothing else may be in here.
 #define FREETOKEN_AVX512
 #include "dense_unit.h"
 

@@ -98,7 +98,8 @@ FREETOKEN_INLINE float sum_piece(const Vector* acc) {
 
 // out = function(one vector of each input), piece by piece.
 template <class Function>
-FREETOKEN_INLINE void map(const float* a, const float* b, int count, float* out, Function function) {
+FREETOKEN_INLINE void map(const float* a, const float* b, int count, float* out,
+                          Function function) {
     for (int at = 0; at < count; at += kPiece) {
         Vector first[kPieceVectors], second[kPieceVectors];
         load_piece(a + at, count - at, 0.0f, first);

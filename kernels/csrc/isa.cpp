@@ -44,9 +44,7 @@ uint64_t saved_state() {
 
 bool has(uint32_t word, int bit) { return (word >> bit) & 1u; }
 
-}  // namespace
-
-Tier isa_tier() {
+Tier detect() {
     if (cpuid(0, 0).a < 7) return Tier::scalar;
     const Registers one = cpuid(1, 0);
     if (!has(one.c, 27)) return Tier::scalar;  // OSXSAVE: XGETBV may be used
@@ -60,6 +58,14 @@ Tier isa_tier() {
     const bool avx512 = has(seven.b, 16) && has(seven.b, 30) && has(seven.b, 31) &&
                         has(seven.b, 17) && has(seven.b, 28) && (state & 0xe6) == 0xe6;
     return avx512 ? Tier::avx512 : Tier::avx2;
+}
+
+}  // namespace
+
+// Asked once: under a hypervisor each CPUID leaves the virtual machine.
+Tier isa_tier() {
+    static const Tier tier = detect();
+    return tier;
 }
 #else
 Tier isa_tier() { return Tier::scalar; }

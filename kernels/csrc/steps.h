@@ -1,4 +1,4 @@
-// Halves of a decode step of a layer, each in one call; kernels/reference/steps.py says what they do.
+// Halves of a layer's decode step, each in one call; kernels/reference/steps.py is the plain form.
 #pragma once
 
 #include <cstddef>

@@ -17,7 +17,7 @@ from torch import Tensor
 from kernels.cuda.driver import Argument
 from kernels.cuda.shape import DecodeShape
 from kernels.cuda.tuning import ATTENTION_WARPS, Card, GemvPlan, GemvPlans, gemv_plans
-from kernels.layouts import DENSE_DTYPES
+from kernels.layouts import DENSE_DTYPES, DenseEncoding
 from kernels.weights import DenseWeight
 
 REPORT_ROWS = 8
@@ -372,15 +372,14 @@ def _attention_arguments(
 def _check_model(shape: DecodeShape, weights: ModelWeights) -> None:
     """Raise ValueError, naming the tensor, unless everything is as it was compiled."""
     hidden, head_dim = shape.hidden, shape.head_dim
+    group = shape.dense_group
     vocab = (shape.vocab, hidden)
-    _check_weight("embedding", weights.embedding, vocab, DENSE_DTYPES[shape.embedding], 0)
-    head_group = shape.dense_group if weights.head.group else 0
-    _check_weight("head", weights.head, vocab, DENSE_DTYPES[shape.head], head_group)
+    _check_weight("embedding", weights.embedding, vocab, shape.embedding, group)
+    _check_weight("head", weights.head, vocab, shape.head, group)
     _check("final norm", weights.final_norm, (hidden,))
     _check("rotary", weights.rotary, (weights.rotary.shape[0], head_dim // 2, 2))
     if len(weights.layers) != shape.num_layers:
         raise ValueError(f"{len(weights.layers)} layers, compiled for {shape.num_layers}")
-    dtype = DENSE_DTYPES[shape.projections]
     for index, layer in enumerate(weights.layers):
         for name, weight, sizes in (
             ("q", layer.q, (shape.query_width, hidden)),
@@ -388,19 +387,17 @@ def _check_model(shape: DecodeShape, weights: ModelWeights) -> None:
             ("v", layer.v, (shape.kv_width, hidden)),
             ("o", layer.o, (hidden, shape.query_width)),
         ):
-            group = shape.dense_group if weight.scales is not None else 0
-            _check_weight(f"layer {index} {name}", weight, sizes, dtype, group)
+            _check_weight(f"layer {index} {name}", weight, sizes, shape.projections, group)
         _check(f"layer {index} input norm", layer.input_norm, (hidden,))
         _check(f"layer {index} query norm", layer.query_norm, (head_dim,))
         _check(f"layer {index} key norm", layer.key_norm, (head_dim,))
 
 
 def _check_weight(
-    name: str, weight: DenseWeight, sizes: tuple[int, ...], dtype: torch.dtype, group: int
+    name: str, weight: DenseWeight, sizes: tuple[int, ...], encoding: DenseEncoding, group: int
 ) -> None:
-    _check(name, weight.values, sizes, dtype)
-    scaled = dtype.itemsize == 1
-    if weight.group != group or scaled != (weight.scales is not None):
+    _check(name, weight.values, sizes, DENSE_DTYPES[encoding])
+    if weight.scales is not None and weight.group != group:
         raise ValueError(f"{name}: blocks of {weight.group}, compiled for {group}")
 
 

@@ -74,22 +74,3 @@ def test_torch_when_another_build_is_named_then_it_takes_the_place_of_the_old_on
     options = argparse.Namespace(cpu=named == "cpu", cuda=named == "cuda")
     assert dev.install_torch(options) == 0
     assert done == steps
-
-
-@pytest.mark.parametrize(
-    ("rest", "started"),
-    [
-        ([], ("-m", "tests.perf.decode")),
-        (["--rounds", "1"], ("-m", "tests.perf.decode", "--rounds", "1")),
-        (["ui", "--only", "chat"], ("-m", "tests.perf.ui", "--only", "chat")),
-    ],
-)
-def test_bench_when_one_is_named_then_it_is_started_with_the_other_words(
-    monkeypatch: pytest.MonkeyPatch, rest: list[str], started: tuple[str, ...]
-) -> None:
-    """`bench` alone measures decode; a first word that is no option names another one."""
-    seen: list[tuple[str, ...]] = []
-    monkeypatch.setattr(dev, "install", lambda *_: 0)
-    monkeypatch.setattr(dev, "python", lambda *words: seen.append(words) or 0)
-    assert dev.bench(argparse.Namespace(), rest) == 0
-    assert seen == [started]

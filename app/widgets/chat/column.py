@@ -7,6 +7,7 @@ reply until the person scrolls away.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
@@ -56,6 +57,7 @@ class MessageColumn(QAbstractScrollArea):
         self._sticks = True
         self._anchor = (0, 0)  # index of a message and where its top stands in the view
         self._own_move = False
+        self._tabs_due = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -179,6 +181,7 @@ class MessageColumn(QAbstractScrollArea):
             view = self._made(message)
         view.set_opened(self._opened.pop(message.id, Opened()))
         self.views[message.id] = view
+        self._tabs_due = True
         view.resize(self._width, view.height())
         view.show()
         return view
@@ -218,6 +221,9 @@ class MessageColumn(QAbstractScrollArea):
         self._prune()
         if self._missing_near() is not None:
             self._more.start()
+        elif self._tabs_due:
+            self._tabs_due = False
+            self._order_tabs()
 
     def _fill_near(self) -> None:
         """Build one message that is not in sight yet."""
@@ -239,6 +245,14 @@ class MessageColumn(QAbstractScrollArea):
         upper, lower = self._reach(self.viewport().height())
         places = (*range(first - 1, upper - 1, -1), *range(last + 1, lower + 1))
         return next((i for i in places if self._messages[i].id not in self.views), None)
+
+    def _order_tabs(self) -> None:
+        """Let Tab go from message to message downwards, whichever was built first."""
+        views = [self.views[n] for n in sorted(self.views, key=self._index.__getitem__)]
+        every = (child for view in views for child in view.findChildren(QWidget))
+        stops = [child for child in every if child.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        for before, after in pairwise(stops):
+            QWidget.setTabOrder(before, after)
 
     def _prune(self) -> None:
         """Retire widgets more than two screens away, unless the person works in them."""

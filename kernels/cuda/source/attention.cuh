@@ -66,14 +66,14 @@ struct Attention {
         return a.pool + cells * kKeyWidth + kv_head * kHeadDim;
     }
 
-    // Requests a tile's keys and values; those of the new token are not in memory yet.
+    // Requests a tile's keys and values; `store` drops what lies in the new token's cell.
     __device__ void load(int begin, int end) {
 #pragma unroll
         for (int i = 0; i < kTileLoads; i++) {
             const int chunk = threadIdx.x + i * kAttentionThreads;
             const int token = begin + chunk / kChunks % kTile;
             tile[i] = make_uint4(0, 0, 0, 0);
-            if (chunk < kTileChunks && token < end && token != position) {
+            if (chunk < kTileChunks && token < end) {
                 const uint16_t* from = cell(token, chunk / (kTile * kChunks));
                 tile[i] = __ldcg(reinterpret_cast<const uint4*>(from) + chunk % kChunks);
             }

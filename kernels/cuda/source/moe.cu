@@ -29,11 +29,11 @@ __device__ __forceinline__ void load_router(const void* router, int row, int fir
     const int lane = threadIdx.x % kWarpLanes;
 #pragma unroll
     for (int c = 0; c < kRouterChunks; c++) {
-        if (first + c >= kChunks) break;
+        const int block = (first + c) * kWarpLanes + lane;
+        if (block >= kHidden / kLaneValues) break;
 #pragma unroll
         for (int i = 0; i < kRouterWords; i++)
-            out.raw[c][i] =
-                stream16(from + ((first + c) * kWarpLanes + lane) * kRouterWords + i);
+            out.raw[c][i] = stream16(from + block * kRouterWords + i);
     }
 }
 
@@ -43,8 +43,9 @@ __device__ __forceinline__ float router_part(const RouterPiece& w, int first, co
     float sum[2] = {};
 #pragma unroll
     for (int c = 0; c < kRouterChunks; c++) {
-        if (first + c >= kChunks) break;
-        const float* in = x + (first + c) * 256 + lane * kLaneValues;
+        const int block = (first + c) * kWarpLanes + lane;
+        if (block >= kHidden / kLaneValues) break;
+        const float* in = x + block * kLaneValues;
         float value[kLaneValues];
 #if FT_ROUTER == 0
         const uint4 v = w.raw[c][0];

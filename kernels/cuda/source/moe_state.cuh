@@ -27,7 +27,7 @@ constexpr int kMergeColumns = kWarpLanes;        // columns of a CTA of `merge`
 constexpr int kSharedFloats = 8192;              // rows of x that a CTA holds: 32 KiB of them
 constexpr int kRowsAtOnce = kSharedFloats / kHidden < kRows ? kSharedFloats / kHidden : kRows;
 
-static_assert(kHidden % 256 == 0 && kHidden <= kSharedFloats, "a row has whole lines and fits");
+static_assert(kHidden % 32 == 0 && kHidden <= kSharedFloats, "a row has whole parts and fits");
 static_assert(kRoutes <= kMailSums && kTopK <= kExperts, "a call fits the mailbox");
 static_assert(kMaxSlots >= 1 && kMaxSlots <= 1 << 14, "slots that one CTA can look through");
 

@@ -11,7 +11,7 @@
 namespace freetoken {
 
 constexpr int kLaneValues = 8;                    // of a chunk of 256
-constexpr int kChunks = kHidden / 256;            // of a row
+constexpr int kChunks = (kHidden + 255) / 256;    // of a row; the last may be shorter
 constexpr int kLinesOfWarp = 2 * kUnitRows / kWarps;  // gate r, gate r + 1, up r, up r + 1
 constexpr int kHeldBytes = 256;                   // weights on their way to one lane
 
@@ -59,6 +59,7 @@ constexpr int kLinesHeld = kChunks * kLinesOfWarp <= kHeldWeights ? 4
                                                                   : 1;
 constexpr int kChunksHeld = kChunks < kHeldWeights ? kChunks : kHeldWeights;
 constexpr int kPieces = (kChunks + kChunksHeld - 1) / kChunksHeld;
+constexpr bool kRagged = kPieces > 1 || kHidden % 256 != 0;  // lanes may hold nothing of a chunk
 constexpr int kLinesAtOnce = kLinesHeld < 2 ? 1 : 2;  // that one dot makes, of the same input
 static_assert(kLinesOfWarp == 4, "two rows of gate and of up");
 static_assert(kPieces == 1 || kRowsAtOnce == 1, "a row's accumulators outlive a piece");
@@ -147,7 +148,7 @@ __device__ __forceinline__ void multiply(const Weights (&w)[kLinesAtOnce][kChunk
 #pragma unroll
     for (int c = 0; c < kChunksHeld; c++) {
         const int at = (first + c) * 256 + lane * kLaneValues;
-        if (kPieces > 1 && first + c >= kChunks) break;
+        if (kRagged && at >= kHidden) break;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float4 in = *reinterpret_cast<const float4*>(x + at + 4 * half);
@@ -221,8 +222,9 @@ __device__ __forceinline__ void gate_and_up(const uint8_t* source, uint8_t* targ
                 const size_t line = line_of_warp(group + l) * kLineBytes;
 #pragma unroll
                 for (int c = 0; c < kChunksHeld; c++) {
-                    if (kPieces > 1 && first + c >= kChunks) break;
-                    const size_t at = line + ((first + c) * kWarpLanes + lane) * sizeof(Weights);
+                    const int block = (first + c) * kWarpLanes + lane;
+                    if (kRagged && block >= kHidden / kLaneValues) break;
+                    const size_t at = line + block * sizeof(Weights);
                     w[l / kLinesAtOnce][l % kLinesAtOnce][c] = load_weights(source + at, again);
                 }
             }
@@ -234,9 +236,9 @@ __device__ __forceinline__ void gate_and_up(const uint8_t* source, uint8_t* targ
                     const size_t line = line_of_warp(group + l) * kLineBytes;
 #pragma unroll
                     for (int c = 0; c < kChunksHeld; c++) {
-                        if (kPieces > 1 && first + c >= kChunks) break;
-                        const size_t at =
-                            line + ((first + c) * kWarpLanes + lane) * sizeof(Weights);
+                        const int block = (first + c) * kWarpLanes + lane;
+                        if (kRagged && block >= kHidden / kLaneValues) break;
+                        const size_t at = line + block * sizeof(Weights);
                         *reinterpret_cast<Weights*>(target + at) =
                             w[l / kLinesAtOnce][l % kLinesAtOnce][c];
                     }

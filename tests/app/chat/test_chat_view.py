@@ -3,8 +3,23 @@
 from itertools import pairwise
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, QPointF, Qt, QTimer, QUrl
-from PySide6.QtGui import QDesktopServices, QEnterEvent, QGuiApplication
+from PySide6.QtCore import (
+    QCoreApplication,
+    QEvent,
+    QMimeData,
+    QPoint,
+    QPointF,
+    Qt,
+    QTimer,
+    QUrl,
+)
+from PySide6.QtGui import (
+    QDesktopServices,
+    QDragEnterEvent,
+    QDropEvent,
+    QEnterEvent,
+    QGuiApplication,
+)
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractSlider,
@@ -643,6 +658,22 @@ def test_dropped_file_is_a_chip_until_it_is_sent_or_taken_away(page, client, tmp
     assert shown.files.text.text.toPlainText() == "x = 1"
     shown.files.chips[0].click()
     assert shown.files.text is None
+
+
+def test_chat_files_dropped_on_the_list_are_imported(page, tmp_path, qtbot):
+    """G-04: what a file means follows from where it is dropped."""
+    path = tmp_path / "c.json"
+    path.write_text('[{"role": "user", "content": "dropped"}]')
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path))])
+    buttons, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    copy = Qt.DropAction.CopyAction
+    enter = QDragEnterEvent(QPoint(5, 5), copy, data, buttons, keys)
+    page.list.dragEnterEvent(enter)
+    assert enter.isAccepted()
+    with qtbot.waitSignal(page.vm.files.imported, timeout=5000):
+        page.list.dropEvent(QDropEvent(QPointF(5, 5), copy, data, buttons, keys))
+    assert page.title.text() == "dropped"
 
 
 def test_pasted_text_is_text(page):

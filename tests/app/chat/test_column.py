@@ -1,7 +1,7 @@
 """The reading column: what lives, where it stands, and that reading is never disturbed."""
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtWidgets import QWidget
 
 from app.services.chat_records import ChatId, Message, MessageId, ReplyFacts
@@ -224,6 +224,29 @@ def test_heights_when_zoom_or_width_change_then_measured_anew(column, change):
         column.resize(700, 600)
     turns()
     assert column.views[100].y() == where
+
+
+def tab_order(column) -> list[int]:
+    """Return the messages in the order in which Tab visits them, from the first one on."""
+    first = column.views[min(column.views)].bar.left
+    found, widget = [], first
+    while True:
+        owner = next((n for n, view in column.views.items() if view.isAncestorOf(widget)), None)
+        if owner is not None and widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
+            found += [owner] if found[-1:] != [owner] else []
+        widget = widget.nextInFocusChain()
+        if widget is first:
+            return found
+
+
+def test_tab_then_it_goes_downwards_whichever_was_built_first(column):
+    """After opening at the end, where the last message is built first, and after scrolling."""
+    column.open(chat(80))
+    turns()
+    assert tab_order(column) == sorted(column.views)
+    bar(column).setValue(bar(column).maximum() // 2)
+    turns()
+    assert tab_order(column) == sorted(column.views)
 
 
 def test_hidden_column_then_it_builds_nothing_until_it_is_shown(column):

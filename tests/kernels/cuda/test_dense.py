@@ -258,7 +258,7 @@ def test_plans_when_inputs_are_large_stage_them_in_parts():
     assert not (plan.blocks * plan.depth * plan.step_columns) % 256
 
 
-@pytest.mark.parametrize("fault", ["dtype", "sizes", "strides", "scales", "layers"])
+@pytest.mark.parametrize("fault", ["dtype", "sizes", "strides", "encoding", "layers"])
 def test_kernels_when_a_tensor_is_not_what_was_compiled_refuse_it(rig, fault):
     """Kernels take addresses: whatever does not fit would be read as something else."""
     weights, shape = rig.weights, rig.shape
@@ -269,12 +269,23 @@ def test_kernels_when_a_tensor_is_not_what_was_compiled_refuse_it(rig, fault):
         weights = dataclasses.replace(weights, final_norm=norm[:-1])
     elif fault == "strides":
         weights = dataclasses.replace(weights, final_norm=norm.repeat_interleave(2)[::2])
-    elif fault == "scales":
-        scaled = DenseWeight(
-            weights.head.values, torch.ones(-(-shape.vocab // 128), shape.hidden // 128), 128
-        )
-        weights = dataclasses.replace(weights, head=scaled)
+    elif fault == "encoding":
+        wide = DenseWeight(torch.zeros(weights.head.shape))
+        narrow = DenseWeight(wide.values.bfloat16())
+        other = narrow if weights.head.values.dtype == torch.float32 else wide
+        weights = dataclasses.replace(weights, head=other)
     else:
         weights = dataclasses.replace(weights, layers=weights.layers[1:])
     with pytest.raises(ValueError, match=r"final norm|head|layers"):
         DenseKernels(shape, rig.module, weights, rig.inputs, rig.buffers, 0, rig.card)
+
+
+def test_kernels_when_scale_blocks_differ_refuse_them():
+    """The side of a block is compiled in."""
+    rig = make_rig(SHAPES["blocks"])
+    layer = rig.weights.layers[0]
+    finer = DenseWeight(layer.q.values, torch.ones(2, 6), 64)
+    layers = (dataclasses.replace(layer, q=finer), *rig.weights.layers[1:])
+    weights = dataclasses.replace(rig.weights, layers=layers)
+    with pytest.raises(ValueError, match="layer 0 q: blocks of 64, compiled for 128"):
+        DenseKernels(rig.shape, rig.module, weights, rig.inputs, rig.buffers, 0, rig.card)

@@ -171,7 +171,7 @@ def synthetic_trace(
 
 
 @pytest.mark.parametrize("eviction", Eviction)
-@pytest.mark.parametrize("slots", [10, 70])
+@pytest.mark.parametrize("slots", [30, 70])
 def test_hits_of_a_trace_equal_those_of_a_plain_model(eviction, slots):
     """Route by route: fewer slots than candidates, and more."""
     layers, experts, top_k = 4, 32, 4

@@ -1,6 +1,6 @@
 """Compiles every Triton kernel of prefill for a class of cards, without a card.
 
-`python -m tests.kernels.triton.compiling 90` prints one line a kernel: shared memory and spills.
+`python -m tests.kernels.triton.compiling 90` prints one line a kernel.
 """
 
 import sys
@@ -12,7 +12,7 @@ from triton.compiler import ASTSource
 
 from kernels.layouts import RecordLayout
 from kernels.triton import dense_jit, grouped_jit
-from kernels.triton.tiles import ROOMY_SHARED_BYTES, Card, choose_tile
+from kernels.triton.tiles import Card, choose_tile
 
 CARDS = {
     80: Card(166_912),
@@ -95,8 +95,7 @@ def main() -> None:
         assert made.metadata.shared <= card.shared_bytes, f"{name}: {made.metadata.shared} bytes"
         if card.wgmma and "rows=16" not in name and name.startswith(("gate_up", "down")):
             assert "wgmma.mma_async" in made.asm["ptx"], f"{name} uses no warp group products"
-        print(f"{name}: {made.metadata.shared} bytes of shared memory")
-    assert ROOMY_SHARED_BYTES > 101_376
+        sys.stdout.write(f"{name}: {made.metadata.shared} bytes of shared memory\n")
 
 
 if __name__ == "__main__":

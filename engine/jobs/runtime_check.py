@@ -1,0 +1,102 @@
+"""Whether the engine runs on a runtime: it is started with it and must answer.
+
+The one place of the engine that starts a program, the engine itself. Called by
+`engine.jobs.runtime`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from engine.protocol.errors import CorruptCheckpoint, EngineError, FileAccess
+from engine.protocol.messages import PROTOCOL_VERSION
+
+LIMIT_S = 240.0  # a scanner may read gigabytes that it has never seen
+_POLL_S = 0.1
+_TAIL = 1500
+# Windows would flash a console for a child of a program that has none (case P-13).
+_HIDDEN = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+
+
+def own_program() -> tuple[str, ...]:
+    """Return how this very program is started."""
+    frozen = getattr(sys, "frozen", False)  # set by PyInstaller's boot loader
+    return (sys.executable,) if frozen else (sys.executable, "-m", "engine")
+
+
+def check_engine(
+    runtime: Path,
+    home: Path,
+    check: Callable[[], None],
+    program: Sequence[str] = (),
+    limit_s: float = LIMIT_S,
+) -> None:
+    """Let the engine say hello with the libraries of a folder, and end.
+
+    Args:
+        runtime: the unpacked wheels.
+        home: the data root.
+        check: called a few times a second; raises to stop.
+        program: the engine, () = this program.
+        limit_s: how long it may take.
+
+    Raises: CorruptCheckpoint with the engine's last words; FileAccess if it cannot be started;
+        what `check` raises.
+    """
+    words = [*(program or own_program()), "--home", str(home), "--runtime", str(runtime)]
+    hello = {"type": "hello", "protocol_version": PROTOCOL_VERSION, "client": "runtime"}
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            creationflags=_HIDDEN,
+        )
+    except OSError as problem:
+        raise FileAccess(f"The engine could not be started: {problem.strerror}.") from problem
+    try:
+        said = _talk(process, json.dumps(hello).encode() + b"\n", check, limit_s)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if process.returncode or b'"type":"ready"' not in said:
+        raise CorruptCheckpoint(
+            "The engine does not run with the new runtime; the present one stays. "
+            f"It said: {last_words(said)}",
+            "Try again; if that does not help, send the log of jobs to us.",
+        )
+
+
+def _talk(
+    process: "subprocess.Popen[bytes]", hello: bytes, check: Callable[[], None], limit_s: float
+) -> bytes:
+    """Return all that the engine says until it ends."""
+    end = time.monotonic() + limit_s
+    given: bytes | None = hello
+    while True:
+        check()
+        try:
+            return process.communicate(given, timeout=_POLL_S)[0]
+        except subprocess.TimeoutExpired:
+            given = None  # sent already
+            if time.monotonic() > end:
+                raise _silent(limit_s) from None
+
+
+def _silent(limit_s: float) -> EngineError:
+    return CorruptCheckpoint(
+        f"The engine did not answer within {limit_s:.0f} s with the new runtime;"
+        " the present one stays.",
+        "Close other programs, then try again.",
+    )
+
+
+def last_words(said: bytes) -> str:
+    """Return the last line that says something, shortened."""
+    lines = said.decode("utf-8", "replace").strip().splitlines() or ["nothing."]
+    return lines[-1][-_TAIL:]

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from PySide6.QtCore import QTimer
+
 from app.application import PAGES, make_application
 from app.services.diagnostics import Diagnostics
 from app.services.display import display_problem
@@ -21,6 +23,7 @@ NO_DISPLAY = 78
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m app", description="FreeToken Desktop")
+    parser.add_argument("file", nargs="?", default="", help="a model.ftw to load")
     parser.add_argument("--page", default="", choices=("", *PAGES), help="page to begin with")
     parser.add_argument("--home", default="", help="data root instead of the usual one")
     parser.add_argument(
@@ -32,11 +35,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def run_desktop(environment: Environment, page: str) -> int:
-    """Show the app until it is closed. Returns the exit code."""
+def run_desktop(environment: Environment, page: str, file: str = "") -> int:
+    """Show the app until it is closed; `file` is a model to load. Returns the exit code."""
     app = make_application(offscreen=False)
     instance = SingleInstance(environment.root.root)
-    if not instance.claim() and instance.hand_over(page):
+    if not instance.claim() and instance.hand_over(page, file):
         return 0
     ring = LogRing()
     diagnostics = Diagnostics(ring, environment.root.logs)
@@ -46,9 +49,14 @@ def run_desktop(environment: Environment, page: str) -> int:
 
     desktop = Desktop(environment, ring)
     instance.asked.connect(desktop.raise_window)
+    instance.opened.connect(desktop.open_model)
     interrupts.asked.connect(desktop.quit)
     desktop.finished.connect(app.quit)
     desktop.show(page)
+    if file:
+        QTimer.singleShot(0, desktop, lambda: desktop.open_model(file))  # when all has begun
+    elif not page:
+        desktop.greet()
     code = app.exec()
     instance.close()
     interrupts.close()
@@ -71,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(problem + "\n")
         return NO_DISPLAY
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the window can answer
-    return run_desktop(environment, options.page)
+    file = str(Path(options.file).absolute()) if options.file else ""
+    return run_desktop(environment, options.page, file)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ below the window is made in `app.parts`.
 import logging
 from dataclasses import dataclass, fields
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, QUrl, Signal
+from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QWidget
 
 from app.palette import make_palette
@@ -15,10 +16,13 @@ from app.parts import ViewModels, make_services, make_view_models, program_of
 from app.services.closing import Closing
 from app.services.event_log import EventLog
 from app.services.log_ring import LogRing
+from app.services.model_open import model_folder
 from app.services.settings import Environment, Settings, chosen_folder
 from app.services.tray import Tray
 from app.viewmodels.chat import Coming
+from app.views.about import LicenceRow, UpdateRow
 from app.views.chat import ChatView
+from app.views.first_run import FirstRunRow, FirstRunView
 from app.views.logs import LogsView
 from app.views.main_window import MainWindow
 from app.views.models import ModelsView
@@ -26,6 +30,7 @@ from app.views.models_remote import remote_rows
 from app.views.models_storage import StorageRow
 from app.views.performance import PerformanceView
 from app.views.profiler import ProfilerView
+from app.views.runtime import RuntimeRow
 from app.views.server import ServerView
 from app.views.settings import SettingsView
 from app.widgets.icons import icon
@@ -38,7 +43,7 @@ _log = logging.getLogger("app")
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages, in the order of the rail."""
+    """The pages, in the order of the rail; the first run is not in it."""
 
     chat: ChatView
     models: ModelsView
@@ -47,6 +52,7 @@ class Pages:
     server: ServerView
     logs: LogsView
     settings: SettingsView
+    first_run: FirstRunView
 
     def by_name(self) -> dict[str, QWidget]:
         """Return them as the window takes them."""
@@ -55,7 +61,8 @@ class Pages:
 
 def make_pages(vm: ViewModels) -> Pages:
     """Build the pages on the view models."""
-    return Pages(
+    again = FirstRunRow()
+    pages = Pages(
         chat=ChatView(vm.chat),
         models=ModelsView(vm.models, vm.discover, vm.jobs),
         performance=PerformanceView(vm.performance, vm.yielding),
@@ -63,9 +70,18 @@ def make_pages(vm: ViewModels) -> Pages:
         server=ServerView(vm.server),
         logs=LogsView(vm.logs),
         settings=SettingsView(
-            vm.settings, {"storage": (StorageRow(vm.move),), "remote": remote_rows(vm.remote)}
+            vm.settings,
+            {
+                "general": (again,),
+                "storage": (StorageRow(vm.move),),
+                "remote": remote_rows(vm.remote),
+                "about": (RuntimeRow(vm.runtime), UpdateRow(vm.about), LicenceRow(vm.about)),
+            },
         ),
+        first_run=FirstRunView(vm.first_run),
     )
+    again.wanted.connect(pages.first_run.ask)
+    return pages
 
 
 class Desktop(QObject):
@@ -97,10 +113,19 @@ class Desktop(QObject):
         self.closing = Closing(
             s.client,
             s.jobs,
-            first=(vm.session.close, vm.chat.close, vm.remote.close, s.library.close),
+            first=(
+                vm.session.close,
+                vm.chat.close,
+                vm.remote.close,
+                vm.about.close,
+                s.library.close,
+            ),
             last=(
                 s.meter.stop,
                 s.presence.stop,
+                s.machine.stop,
+                s.under_load.stop,
+                s.wake.stop,
                 s.chats.close,
                 self.tray.close,
                 *(f.close for f in s.files),
@@ -122,6 +147,12 @@ class Desktop(QObject):
             self.pages.chat.composer.focus()
         QTimer.singleShot(0, self, self._begin)
 
+    def greet(self) -> None:
+        """Show the first run, once; it blocks nothing, and Settings leads there again."""
+        if not self.services.settings.value.first_run_told:
+            self.services.settings.set(first_run_told=True)
+            self.window.show_page("first_run")
+
     def raise_window(self, page: str = "") -> None:
         """Bring the window to the front: a second start, or the tray."""
         self.window.showNormal() if self.window.isMinimized() else self.window.show()
@@ -129,6 +160,15 @@ class Desktop(QObject):
         self.window.activateWindow()
         if page:
             self.window.show_page(page)
+
+    def open_model(self, file: str) -> None:
+        """Load a model that the desktop handed over: a double click on its `model.ftw`."""
+        self.raise_window()
+        folder = model_folder(file)
+        if folder is None:
+            self._warn(tr("{path} is no model of FreeToken.", path=file))
+        else:
+            self.vm.session.load(folder)
 
     def quit(self) -> None:
         """Close the window and stop everything; `finished` follows within five seconds."""
@@ -142,7 +182,9 @@ class Desktop(QObject):
         _log.info("window shown")
         self.services.meter.start()
         self.services.presence.start()
+        self.services.wake.start()
         self.vm.session.start()
+        self.vm.about.begin()
         for sentence in (*self.services.settings.notices, *self.vm.chat.notices):
             self.window.toast(sentence, "warn")
 
@@ -192,6 +234,10 @@ class Desktop(QObject):
         vm.remote.changed.connect(self._show_remote)
         vm.chat.talk.state_changed.connect(self._show_remote)
         self._show_remote()
+        self.pages.first_run.page_wanted.connect(window.show_page)
+        vm.about.told.connect(self._tell_release)
+        vm.runtime.stop_wanted.connect(self.services.client.stop)
+        vm.runtime.installed.connect(self._take_runtime)
         vm.discover.flows.settings_wanted.connect(self._show_hub_settings)
         self.pages.performance.models_wanted.connect(self._show_models)
         self.pages.performance.settings_wanted.connect(self._show_settings)
@@ -208,6 +254,19 @@ class Desktop(QObject):
         program = program_of(services.environment, settings)
         services.client.process.program = program
         services.jobs.set_program(program)
+
+    def _take_runtime(self) -> None:
+        """Other libraries are there; what runs keeps its own until it is started again."""
+        self._follow_program(self.services.settings.value)
+        if self.services.client.process.is_running:
+            self._offer_restart(tr("Engine runtime"))
+        else:
+            self.vm.session.restart_engine()
+
+    def _tell_release(self, sentence: str, page: str) -> None:
+        self.window.toast(
+            sentence, "info", tr("Open its page"), lambda: QDesktopServices.openUrl(QUrl(page))
+        )
 
     def _on_closed(self, place: str, folded: bool) -> None:
         """The window was closed: remember its place, then end or live on in the tray."""

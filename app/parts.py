@@ -18,12 +18,16 @@ from app.services.log_ring import ChildLog, LogRing
 from app.services.machine_facts import MachineReader
 from app.services.model_library import ModelLibrary
 from app.services.model_store import ModelStore
+from app.services.power import WakeWatch
 from app.services.presence import PresenceWatch
 from app.services.presets import PresetStore
 from app.services.remote_client import RemoteClient
 from app.services.remote_switch import TalkClient
+from app.services.runtime_build import fitting_locks, has_nvidia_driver, read_build
 from app.services.secrets import SecretStore
 from app.services.settings import Environment, Settings, SettingsStore, chosen_folder
+from app.services.updates import UpdateCheck
+from app.viewmodels.about import AboutViewModel
 from app.viewmodels.chat import ChatViewModel
 from app.viewmodels.discover import DiscoverViewModel
 from app.viewmodels.discover_hub import HubSearch
@@ -37,9 +41,10 @@ from app.viewmodels.models_move import MoveViewModel
 from app.viewmodels.performance import PerformanceViewModel
 from app.viewmodels.profiler import ProfilerViewModel
 from app.viewmodels.remote import RemoteViewModel
+from app.viewmodels.runtime import RuntimeViewModel
 from app.viewmodels.server import ServerViewModel
 from app.viewmodels.session import SessionViewModel
-from app.viewmodels.settings import SettingsViewModel
+from app.viewmodels.settings import APP_VERSION, SettingsViewModel
 from app.viewmodels.yielding import YieldingViewModel
 from engine.protocol.places import resources_dir
 
@@ -60,6 +65,8 @@ class Services:
     meter: GpuMeter
     presence: PresenceWatch
     machine: MachineReader
+    under_load: MachineReader
+    wake: WakeWatch
     chats: ChatStore
 
 
@@ -81,6 +88,8 @@ class ViewModels:
     server: ServerViewModel
     logs: LogsViewModel
     settings: SettingsViewModel
+    runtime: RuntimeViewModel
+    about: AboutViewModel
     first_run: FirstRunViewModel
 
 
@@ -111,19 +120,21 @@ def make_services(environment: Environment, ring: LogRing) -> Services:
         meter=GpuMeter(),
         presence=PresenceWatch(),
         machine=MachineReader(),
+        under_load=MachineReader(),
+        wake=WakeWatch(),
         chats=ChatStore(root.chats),
     )
 
 
 def make_view_models(s: Services) -> ViewModels:
     """Build the view models on the services."""
-    root = s.environment.root
-    session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter)
+    root, build = s.environment.root, read_build()
+    session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter, s.wake)
     secrets = SecretStore()
     flows = FlowsViewModel(s.jobs, s.library, s.settings, secrets, Downloads())
     remote = RemoteClient()
     talk = TalkClient(s.client, remote)
-    profiler = ProfilerViewModel(s.jobs, s.client, root.profiles)
+    profiler = ProfilerViewModel(s.jobs, s.client, root.profiles, reader=s.under_load)
     catalog = read_catalog()
     return ViewModels(
         session=session,
@@ -151,6 +162,12 @@ def make_view_models(s: Services) -> ViewModels:
         server=ServerViewModel(),
         logs=LogsViewModel(s.ring, root.logs),
         settings=SettingsViewModel(s.settings, root, session.engine_facts),
+        runtime=RuntimeViewModel(
+            s.jobs, s.settings, root, build, fitting_locks(), has_nvidia_driver()
+        ),
+        about=AboutViewModel(
+            s.settings, UpdateCheck(build.update_url, build.update_key), APP_VERSION, root
+        ),
         first_run=FirstRunViewModel(
             Sources(s.machine, s.client, session, profiler, flows, s.library, root.profiles),
             catalog,

@@ -24,7 +24,11 @@ VALUE_DTYPES: dict[Encoding, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp8_block": torch.float8_e4m3fn,
 }
-DENSE_DTYPES: dict[DenseEncoding, torch.dtype] = {**VALUE_DTYPES, "float32": torch.float32}
+DENSE_DTYPES: dict[DenseEncoding, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "fp8_block": torch.float8_e4m3fn,
+    "float32": torch.float32,
+}
 """What a weight outside the experts may be stored as; `kernels.weights`."""
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from app.predict.fit import Fit
+from app.predict.speed import routed_bytes
 from app.predict.unseen import (
     ConfigFacts,
     DownloadAdvice,
@@ -16,8 +18,6 @@ from app.predict.unseen import (
     guess_speed,
     judge_download,
 )
-from app.predict.fit import Fit
-from app.predict.speed import routed_bytes
 
 Part = Literal["card", "driver", "ram", "disk", "link"]
 Tone = Literal["ok", "warn", "plain"]

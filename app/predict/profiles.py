@@ -39,6 +39,51 @@ class _File(msgspec.Struct):
     points: tuple[_Point, ...] = ()
 
 
+class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was so during a measurement; 0 and None = not known.
+
+    Attributes:
+        link_generation, link_width, best_width: of the card's link, under load.
+        modules, memory_mts: of the memory, megatransfers/s of the slowest module.
+        on_battery: the battery fed the machine.
+        gpu_busy: share of the GPU's time that others had before it.
+        temperature: highest of the card, degrees Celsius.
+        is_throttled: the driver said that heat slows the card down.
+    """
+
+    link_generation: int = 0
+    link_width: int = 0
+    best_width: int = 0
+    modules: int = 0
+    memory_mts: int = 0
+    on_battery: bool | None = None
+    gpu_busy: float | None = None
+    temperature: int | None = None
+    is_throttled: bool | None = None
+
+    def and_then(self, later: "Conditions") -> "Conditions":
+        """Return what holds over both: the widest link, the greatest heat, the first business."""
+        return Conditions(
+            link_generation=max(self.link_generation, later.link_generation),
+            link_width=max(self.link_width, later.link_width),
+            best_width=max(self.best_width, later.best_width),
+            modules=later.modules or self.modules,
+            memory_mts=later.memory_mts or self.memory_mts,
+            on_battery=self.on_battery or later.on_battery,
+            gpu_busy=self.gpu_busy,
+            temperature=max(self.temperature or 0, later.temperature or 0) or None,
+            is_throttled=self.is_throttled or later.is_throttled,
+        )
+
+
+def read_conditions(data: bytes) -> Conditions | None:
+    """Return what was noted beside a measurement; None if that is not readable."""
+    try:
+        return msgspec.json.decode(data, type=Conditions)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """One measurement: rates in GB/s, sizes in bytes, `measured_at_s` in Unix seconds."""

@@ -372,7 +372,9 @@ class EngineClient(QObject):
         self._model = None
         self._last_status = None
         self._waiting.clear()
-        code = _code_of(outcome) if outcome.unexpected else ErrorCode.CANCELLED
+        outcome, error = outcome.explained(), outcome.error
+        code = error.code if error is not None else ErrorCode.INTERNAL
+        code = code if outcome.unexpected else ErrorCode.CANCELLED
         for request_id in tuple(self._open):
             self._close(request_id, code, outcome.sentence)
         self.running_changed.emit()
@@ -389,12 +391,3 @@ class EngineClient(QObject):
         if isinstance(command, m.Generate):
             reason = m.FinishReason.CANCELLED if cancelled else m.FinishReason.ERROR
             self.finished.emit(m.Finished(id=request_id, reason=reason))
-
-
-def _code_of(outcome: ProcessOutcome) -> ErrorCode:
-    """Return the kind of a fatal error that the engine repeated on stderr, else INTERNAL."""
-    try:
-        event = m.decode_event(outcome.error_line.encode())
-    except EngineError:
-        return ErrorCode.INTERNAL
-    return event.code if isinstance(event, m.Error) else ErrorCode.INTERNAL

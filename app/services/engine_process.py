@@ -5,7 +5,7 @@ Owns the QProcess. Knows no message types: whole lines go out, bytes go in. Used
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
@@ -23,6 +23,9 @@ from engine.protocol.framing import LineFramer
 
 # If the app dies, the engine sees the end of stdin; open replies have nobody to go to (case G-01).
 DRAIN = ("--drain-s", "2")
+# A silence is so many looks of our own without a byte between them. A computer that sleeps, or a
+# window that is busy, does not look, and so holds nothing against the engine.
+_LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class EngineProcess(QObject):
         self._stopping = False
         self._killed = False
         self._responding = True
+        self._looks = 0
         self._process = QProcess(self)
         self._process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
         self._guard = ChildGuard()
@@ -83,7 +87,8 @@ class EngineProcess(QObject):
         self._process.readyReadStandardError.connect(self._read_err)
         self._process.finished.connect(self._on_finished)
         self._process.errorOccurred.connect(self._on_error)
-        self._silence = self._timer(self._on_silence)
+        self._silence = QTimer(self)
+        self._silence.timeout.connect(self._on_look)
         self._eof = self._timer(self._process.closeWriteChannel)
         self._kill = self._timer(self._kill_now)
 
@@ -115,8 +120,11 @@ class EngineProcess(QObject):
         self._out, self._err = LineFramer(), LineFramer()
         self._stopping = self._killed = False
         self._set_responding(True)
+        if self.program.is_missing:
+            QTimer.singleShot(0, self, self._refuse)
+            return
         self.program.prepare(self._process, DRAIN)
-        self._silence.start(round(self._limits.first_output_s * 1000))
+        self._await(self._limits.first_output_s)
         self._process.start()
 
     def write(self, data: bytes) -> None:
@@ -173,22 +181,38 @@ class EngineProcess(QObject):
 
     def _heard(self) -> None:
         if not self._stopping:
-            self._silence.start(round(self._limits.silence_s * 1000))
+            self._await(self._limits.silence_s)
         self._set_responding(True)
 
-    def _on_silence(self) -> None:
-        self._set_responding(False)
+    def _await(self, limit_s: float) -> None:
+        """Begin to count looks without output anew; so many of them make up the limit."""
+        self._looks = 0
+        interval = max(1, round(limit_s * 1000 / _LOOKS))
+        if not self._silence.isActive() or self._silence.interval() != interval:
+            self._silence.start(interval)
+
+    def _on_look(self) -> None:
+        self._looks += 1
+        if self._looks >= _LOOKS:
+            self._silence.stop()
+            self._set_responding(False)
 
     def _set_responding(self, responding: bool) -> None:
         if responding != self._responding:
             self._responding = responding
             self.responding_changed.emit(responding)
 
+    def _refuse(self) -> None:
+        """There is nothing to start; said like a failed start."""
+        outcome = self._tail.outcome(True, self.program.start_problem(""))
+        self._end(replace(outcome, was_started=False))
+
     def _on_error(self, error: QProcess.ProcessError) -> None:
         """Only a failed start has no `finished` after it; broken pipes end in `finished`."""
         if error == QProcess.ProcessError.FailedToStart:
             reason = self._process.errorString()
-            self._end(self._tail.outcome(True, self.program.start_problem(reason)))
+            outcome = self._tail.outcome(True, self.program.start_problem(reason))
+            self._end(replace(outcome, was_started=False))
 
     def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_out()

@@ -5,13 +5,15 @@ because in a frozen build that would open the window a second time.
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from PySide6.QtCore import QProcess, QProcessEnvironment
 
+from app.services.runtime_build import is_frozen, read_build
 from app.wording import tr
 from engine.protocol.places import HOME_VARIABLE, DataRoot
+from engine.protocol.runtime_lock import newest_runtime
 
 ENGINE_NAME = "freetoken-engine"
 THREADS_VARIABLE = "FREETOKEN_THREADS"  # read by engine.settings
@@ -26,7 +28,7 @@ class EngineProgram:
         arguments: what comes before our own arguments.
         working_dir: folder to start in, or None for the present one.
         variables: environment entries on top of ours.
-        origin: "override", "runtime", "bundled" or "python"; shown in the log.
+        origin: "override", "runtime", "bundled", "python" or "none"; shown in the log.
     """
 
     path: str
@@ -46,8 +48,17 @@ class EngineProgram:
         if self.working_dir is not None:
             process.setWorkingDirectory(str(self.working_dir))
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is a program but none of the libraries that it needs to serve."""
+        return self.origin == "none"
+
     def start_problem(self, reason: str) -> str:
         """Return why a start failed, in words; a program that is gone is explained (case P-07)."""
+        if self.is_missing:
+            return tr(
+                "The engine's libraries are not installed yet. Settings, About installs them."
+            )
         if self.origin in ("bundled", "runtime") and not Path(self.path).exists():
             return tr(
                 "The engine program is missing: {path}. Security software may have removed it: "
@@ -58,7 +69,10 @@ class EngineProgram:
 
 
 def find_program(override: str, root: DataRoot, threads: int = 0) -> EngineProgram:
-    """Choose: `override`, an installed runtime, the bundled sibling, else this Python.
+    """Choose: `override`, an installed runtime, what is bundled, else this Python.
+
+    An installed runtime is a folder of libraries; the program is ours in any case. A shell without
+    any gets the origin "none": its jobs run, the one that installs the runtime among them.
 
     Args:
         override: a program from the settings or the environment; "" = none. A `.py` file is run
@@ -73,22 +87,20 @@ def find_program(override: str, root: DataRoot, threads: int = 0) -> EngineProgr
         return EngineProgram(sys.executable, (override,), None, variables)
     if override:
         return EngineProgram(override, (), None, variables)
-    name = ENGINE_NAME + (".exe" if sys.platform == "win32" else "")
-    installed = _newest(root.runtime, name)
+    own = _own_program(variables)
+    installed = newest_runtime(root.runtime)
     if installed is not None:
-        return EngineProgram(str(installed), (), installed.parent, variables, "runtime")
-    if getattr(sys, "frozen", False):
-        # Also if it is missing: this executable is the window, it must not be started instead.
-        bundled = Path(sys.executable).parent / name
-        return EngineProgram(str(bundled), (), bundled.parent, variables, "bundled")
+        arguments = (*own.arguments, "--runtime", str(installed))
+        return replace(own, arguments=arguments, origin="runtime")
+    return own
+
+
+def _own_program(variables: dict[str, str]) -> EngineProgram:
+    """Return the sibling of a frozen window, also if it is missing: never the window itself."""
+    if is_frozen():
+        name = ENGINE_NAME + (".exe" if sys.platform == "win32" else "")
+        path = Path(sys.executable).parent / name
+        origin = "none" if read_build().bundle == "shell" else "bundled"
+        return EngineProgram(str(path), (), path.parent, variables, origin)
     checkout = Path(__file__).resolve().parents[2]
     return EngineProgram(sys.executable, ("-m", "engine"), checkout, variables, "python")
-
-
-def _newest(runtime: Path, name: str) -> Path | None:
-    """Return the engine of the runtime folder that was installed last."""
-    try:
-        found = [folder / name for folder in runtime.iterdir() if (folder / name).is_file()]
-        return max(found, key=lambda path: path.stat().st_mtime, default=None)
-    except OSError:
-        return None

@@ -23,8 +23,8 @@ from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
 KEPT = 20  # finished jobs that stay listed
-RESUMABLE = ("download", "convert", "verify", "move")
-NETWORK_JOBS = ("download",)
+RESUMABLE = ("download", "convert", "verify", "move", "runtime")
+NETWORK_JOBS = ("download", "runtime")
 PASSING_JOBS = ("search",)  # asked and answered: never listed, in no file
 
 Line = Literal["machine", "network", "question"]

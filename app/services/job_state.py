@@ -20,7 +20,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         id: unique over restarts of the app.
-        job: "download", "convert", "verify", "profile", "move", "search".
+        job: "download", "convert", "verify", "profile", "move", "runtime", "search".
         spec: what the job works on.
         phase: "interrupted" = the app or the job ended half-way; can be resumed.
         progress: the newest frame.

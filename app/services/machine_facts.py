@@ -6,7 +6,7 @@ Reads on its own thread, so that a driver that hangs stops nobody, and judges no
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -43,7 +43,7 @@ class MachineFacts:
     gpu: GpuFacts | None = None
     ram_total: int = 0
     ram_free: int = 0
-    modules: MemoryModules = MemoryModules()
+    modules: MemoryModules = field(default_factory=MemoryModules)
     disk_free: int = -1
     on_battery: bool | None = None
 
@@ -67,7 +67,7 @@ class MachineReader(QObject):
         self._thread: threading.Thread | None = None
 
     def ask(self, folder: Path) -> None:
-        """Read; `folder` is on the disk that is meant. Does nothing while a reading is under way."""
+        """Read, unless a reading is under way; `folder` is on the disk that is meant."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=self._run, args=(folder,), name="machine-facts", daemon=True

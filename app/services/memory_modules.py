@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UDEV_FILE = Path("/run/udev/data/+dmi:id")
-_UDEV_LINE = re.compile(r"^E:MEMORY_DEVICE_(\d+)_(SIZE|SPEED_MTS|CONFIGURED_SPEED_MTS)=(\d+)$", re.M)
+_UDEV_LINE = re.compile(
+    r"^E:MEMORY_DEVICE_(\d+)_(SIZE|SPEED_MTS|CONFIGURED_SPEED_MTS)=(\d+)$", re.M
+)
 _MEMORY_DEVICE, _END_OF_TABLE = 17, 127  # structure types of SMBIOS
 _SIZE_AT, _SPEED_AT, _CONFIGURED_AT = 0x0C, 0x15, 0x20
 _UNKNOWN = (0, 0xFFFF)

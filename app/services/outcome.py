@@ -5,10 +5,12 @@ Made by `EngineProcess` and `JobRunner`, shown by the session and chat view mode
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from app.wording import tr
-from engine.protocol.errors import ExitCode
+from engine.protocol import messages as m
+from engine.protocol.errors import EngineError, ErrorCode, ExitCode
 
 MAX_TAIL = 200
 
@@ -24,6 +26,19 @@ _SIGNALS = {
 _KILL = 9
 
 
+class EndCause(StrEnum):
+    """Why a process that nobody had asked to stop is gone."""
+
+    CRASHED = "crashed"
+    KILLED = "killed"  # from outside: often the system, out of memory
+    DEVICE = "device"  # driver error, or the GPU is gone
+    MEMORY = "memory"  # of the device
+    PROTOCOL = "protocol"
+    INTERNAL = "internal"
+    NOT_STARTED = "not_started"
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessOutcome:
     """The end of one child process.
@@ -37,6 +52,7 @@ class ProcessOutcome:
         exit_code: as the system gave it; None if it never started or a signal ended it.
         signal: number of the signal that ended it, 0 = none.
         tail: the last lines of stderr, at most 200.
+        was_started: there was a process at all.
     """
 
     unexpected: bool
@@ -46,6 +62,49 @@ class ProcessOutcome:
     exit_code: int | None = None
     signal: int = 0
     tail: tuple[str, ...] = ()
+    was_started: bool = True
+
+    @property
+    def error(self) -> m.Error | None:
+        """The fatal error that the engine repeated on stderr."""
+        try:
+            event = m.decode_event(self.error_line.encode())
+        except EngineError:
+            return None
+        return event if isinstance(event, m.Error) else None
+
+    @property
+    def cause(self) -> EndCause:
+        """Why it is gone; what the engine said itself beats its exit code."""
+        error = self.error
+        said = _CAUSES.get(error.code) if error is not None else None
+        if said is not None:
+            return said
+        if not self.was_started:
+            return EndCause.NOT_STARTED
+        if self.exit_code is None:
+            return EndCause.KILLED if self.signal == _KILL else EndCause.CRASHED
+        return _CAUSES_BY_CODE.get(self.exit_code, EndCause.ENDED)
+
+    def explained(self) -> "ProcessOutcome":
+        """Return it with the engine's own last sentence behind ours."""
+        error = self.error
+        if error is None or not error.message or error.message in self.sentence:
+            return self
+        return replace(self, sentence=f"{self.sentence} {error.message}")
+
+
+_CAUSES = {
+    ErrorCode.DEVICE: EndCause.DEVICE,
+    ErrorCode.BUDGET: EndCause.MEMORY,
+    ErrorCode.PROTOCOL: EndCause.PROTOCOL,
+    ErrorCode.INTERNAL: EndCause.INTERNAL,
+}
+_CAUSES_BY_CODE = {
+    int(ExitCode.PROTOCOL): EndCause.PROTOCOL,
+    int(ExitCode.DEVICE): EndCause.DEVICE,
+    int(ExitCode.INTERNAL): EndCause.INTERNAL,
+}
 
 
 class LogTail:

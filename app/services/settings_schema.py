@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from app.services.settings_engine import AutoRestart
 from app.services.settings_yield import (
     AutoYield,
     FloorGib,
@@ -193,6 +194,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         ),
     ] = "two_ended"
+    auto_restart: AutoRestart = False
     engine_threads: Annotated[
         int,
         Meta(
@@ -236,6 +238,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = ""
     sampling: Sampling | None = None  # None = what the model's own files say
+
+    runtime_index: str = ""  # a row of its own, as are updates
+    update_check: bool = False
+    update_told: str = ""  # version that was announced last
 
     remote_on: bool = False  # these three have rows of their own
     remote_url: str = ""

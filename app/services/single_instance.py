@@ -5,12 +5,14 @@ A QLockFile decides who is first (it survives a crash), a QLocalServer carries t
 
 import hashlib
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from PySide6.QtCore import QLockFile, QObject, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 WAIT_MS = 1_000
-MAX_MESSAGE = 4_096
+MAX_MESSAGE = 65_536
+OPEN = "open:"
 
 
 class SingleInstance(QObject):
@@ -21,9 +23,11 @@ class SingleInstance(QObject):
 
     Signals:
         asked(str): another start handed its page name over, "" = just show the window.
+        opened(str): another start was given a file to open.
     """
 
     asked = Signal(str)
+    opened = Signal(str)
 
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -54,13 +58,17 @@ class SingleInstance(QObject):
         self._server.listen(self._name)
         return True
 
-    def hand_over(self, page: str = "") -> bool:
-        """Ask the first app to show itself. Blocks up to a second. False if it does not hear."""
+    def hand_over(self, page: str = "", file: str = "") -> bool:
+        """Ask the first app to show itself, or to open a file (an absolute path).
+
+        Blocks up to a second. False if it does not hear.
+        """
         socket = QLocalSocket()
         socket.connectToServer(self._name)
         if not socket.waitForConnected(WAIT_MS):
             return False
-        socket.write(f"{page}\n".encode())
+        message = f"{OPEN}{quote(file)}" if file else page
+        socket.write(f"{message}\n".encode())
         heard = socket.waitForBytesWritten(WAIT_MS)
         socket.disconnectFromServer()
         return heard
@@ -89,5 +97,10 @@ class SingleInstance(QObject):
             self._read(socket)
 
     def _read(self, socket: QLocalSocket) -> None:
-        if socket.canReadLine():
-            self.asked.emit(bytes(socket.readLine(MAX_MESSAGE).data()).decode().strip())
+        if not socket.canReadLine():
+            return
+        message = bytes(socket.readLine(MAX_MESSAGE).data()).decode().strip()
+        if message.startswith(OPEN):
+            self.opened.emit(unquote(message.removeprefix(OPEN)))
+        else:
+            self.asked.emit(message)

@@ -18,6 +18,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "verify": ("verify", "ready"),
     "profile": ("measure", "ready"),
     "move": ("check", "copy", "verify", "ready"),
+    "runtime": ("check", "download", "unpack", "try", "ready"),
 }
 _REMOVAL = ("remove", "ready")
 _SPEEDS = 40
@@ -183,6 +184,7 @@ def stage_of(job: JobState) -> int:
     if job.phase == "done":
         return max(0, len(stages) - 1)
     stage = job.progress.stage if job.progress is not None else ""
+    stage = "download" if stage == "retry" else stage
     return stages.index(stage) if stage in stages else 0
 
 

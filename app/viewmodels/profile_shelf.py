@@ -7,7 +7,10 @@ Reads tolerantly; a file that cannot be read is no measurement.
 import contextlib
 from pathlib import Path
 
-from app.predict.profiles import Profile, read_profile
+import msgspec
+
+from app.predict.profiles import Conditions, Profile, read_conditions, read_profile
+from app.services.files import replace_file
 
 _KEPT = 30
 _MAX_BYTES = 4 << 20
@@ -31,8 +34,15 @@ class ProfileShelf:
         kept |= {(p.device, p.format, p.measured_at_s): p for p in self.profiles}
         return tuple(sorted(kept.values(), key=lambda p: -p.measured_at_s))
 
-    def keep(self, path: Path) -> None:
-        """Keep a copy of a finished run; a full disk costs the history only."""
+    def conditions(self, profile: Profile) -> Conditions | None:
+        """Return what was noted during a run; None = nothing."""
+        try:
+            return read_conditions(self._beside(profile).read_bytes())
+        except OSError:
+            return None
+
+    def keep(self, path: Path, conditions: Conditions | None = None) -> None:
+        """Keep a copy of a finished run, and what was so; a full disk costs the history only."""
         with contextlib.suppress(OSError):
             data = path.read_bytes()
             profile = read_profile(data)
@@ -41,12 +51,23 @@ class ProfileShelf:
             self._earlier.mkdir(parents=True, exist_ok=True)
             name = f"{path.stem}-{int(profile.measured_at_s)}.json"
             (self._earlier / name).write_bytes(data)
+            if conditions is not None:
+                replace_file(self._beside(profile), msgspec.json.encode(conditions))
             for old in sorted(self._earlier.glob("*.json"), key=_age)[:-_KEPT]:
+                old.unlink()
+            for old in sorted(self._around.glob("*.json"), key=_age)[:-_KEPT]:
                 old.unlink()
 
     @property
     def _earlier(self) -> Path:
         return self.folder / "earlier"
+
+    @property
+    def _around(self) -> Path:
+        return self._earlier / "conditions"
+
+    def _beside(self, profile: Profile) -> Path:
+        return self._around / f"{profile.format}-{int(profile.measured_at_s)}.json"
 
 
 def _age(path: Path) -> float:

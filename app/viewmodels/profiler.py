@@ -9,12 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from app.predict.profiles import STALE_DAYS, Profile, best_profile
+from app.predict.diagnosis import Finding, diagnose
+from app.predict.profiles import STALE_DAYS, Conditions, Profile, best_profile
+from app.predict.runs import RunLine, run_lines
 from app.services.engine_client import EngineClient
+from app.services.files import replace_file
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
+from app.services.machine_facts import MachineFacts, MachineReader
+from app.viewmodels.profile_export import Kind, as_csv, as_json, as_text
 from app.viewmodels.profile_shelf import ProfileShelf
 from app.wording import figures, tr
 from engine.protocol import messages as m
@@ -44,10 +50,11 @@ class ProfilerViewModel(QObject):
         client: EngineClient,
         profiles: Path,
         clock: Callable[[], float] = time.time,
-        parent: QObject | None = None,
+        reader: MachineReader | None = None,
     ) -> None:
-        super().__init__(parent)
-        self._jobs, self._client, self._clock = jobs, client, clock
+        super().__init__()
+        self._jobs, self._client, self._clock, self._reader = jobs, client, clock, reader
+        self._around: Conditions | None = None  # of the running measurement
         self._shelf = ProfileShelf(profiles)
         self._job_id = ""
         self._format = ""
@@ -63,6 +70,8 @@ class ProfilerViewModel(QObject):
         client.loaded.connect(self._on_model)
         client.unloaded.connect(self._on_model)
         client.state_changed.connect(self._tell)
+        if reader is not None:
+            reader.known.connect(self._on_facts)
         self._read()
 
     # --- facts ------------------------------------------------------------------------------
@@ -139,7 +148,33 @@ class ProfilerViewModel(QObject):
             return tr("A reply is being written: figures would come out too low.")
         return ""
 
+    def lines(self) -> tuple[RunLine, ...]:
+        """Return the history, newest first, each run beside the one before it."""
+        return run_lines(self.history)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what the shown measurement means."""
+        if self._shown is None:
+            return ()
+        return diagnose(self._shown, self._shelf.conditions(self._shown), self.history)
+
+    def text(self) -> str:
+        """Return the shown measurement for the clipboard."""
+        return as_text(self._shown) if self._shown is not None else ""
+
     # --- intents ----------------------------------------------------------------------------
+
+    def save(self, path: Path, kind: Kind) -> str:
+        """Write the shown measurement. Returns "" or why it could not be written."""
+        if self._shown is None:
+            return ""
+        noted = self._shelf.conditions(self._shown)
+        data = as_csv(self._shown) if kind == "csv" else as_json(self._shown, noted)
+        try:
+            replace_file(path, data)
+        except OSError as problem:
+            return tr("It could not be written: {reason}.", reason=problem.strerror or "")
+        return ""
 
     def run(self, mode: Mode, typical: bool = False) -> None:
         """Measure; does nothing while a measurement runs.
@@ -159,7 +194,8 @@ class ProfilerViewModel(QObject):
         }
         self.error = None
         self._live.clear()
-        self._format = ""
+        self._format, self._around = "", None
+        self._look()
         self._job_id = self._jobs.start("profile", spec, tr("Measure bandwidths"))
         self.changed.emit()
         self.curves_changed.emit()
@@ -195,6 +231,7 @@ class ProfilerViewModel(QObject):
         if job_id == self._job_id:
             link = self._live.setdefault(self._format, {}).setdefault(event.link, {})
             link[float(event.size_bytes)] = event.gbps
+            self._look()
             self.curves_changed.emit()
 
     def _on_done(self, job_id: str, event: m.JobDone) -> None:
@@ -204,7 +241,7 @@ class ProfilerViewModel(QObject):
         paths = event.result.get("paths") or [event.result.get("path")]
         for path in paths:
             if isinstance(path, str) and path:
-                self._shelf.keep(Path(path))
+                self._shelf.keep(Path(path), self._around)
         self._read()
         self.measured.emit()
 
@@ -222,7 +259,17 @@ class ProfilerViewModel(QObject):
     def _on_model(self, *_: object) -> None:
         self._choose()
 
+    def _on_facts(self, facts: MachineFacts) -> None:
+        """Note what is so: before the run, and under its load."""
+        if self._job_id:
+            now = conditions_of(facts)
+            self._around = now if self._around is None else self._around.and_then(now)
+
     # --- parts ------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        if self._reader is not None:
+            self._reader.ask(self._shelf.folder)
 
     def _read(self) -> None:
         self._shelf.refresh()
@@ -248,3 +295,22 @@ class ProfilerViewModel(QObject):
 
     def _tell(self, *_: object) -> None:
         self.changed.emit()
+
+
+def conditions_of(facts: MachineFacts) -> Conditions:
+    """Return what matters of the machine for a measurement."""
+    gpu, modules = facts.gpu, facts.modules
+    plain = Conditions(
+        modules=modules.count, memory_mts=modules.speed_mts, on_battery=facts.on_battery
+    )
+    if gpu is None:
+        return plain
+    return msgspec.structs.replace(
+        plain,
+        link_generation=gpu.link_generation,
+        link_width=gpu.link_width,
+        best_width=gpu.best_width,
+        gpu_busy=gpu.busy_share,
+        temperature=gpu.temperature,
+        is_throttled=gpu.is_throttled,
+    )

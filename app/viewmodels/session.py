@@ -14,18 +14,18 @@ from app.services.gpu_meter import GpuMeter, MeterReading
 from app.services.job_runner import JobRunner
 from app.services.model_library import ModelLibrary
 from app.services.outcome import ProcessOutcome
+from app.services.power import WakeWatch
 from app.services.settings import SettingsStore
 from app.viewmodels.decode_window import DecodeWindow
+from app.viewmodels.resilience import Resilience
 from app.viewmodels.session_model import ModelLoader
 from app.viewmodels.session_words import (
     ModelChoice,
     Problem,
     choice_of,
     engine_facts,
-    lost_engine,
     refused_load,
     session_sentence,
-    silent_engine,
     state_of,
 )
 from app.wording import tr
@@ -82,10 +82,12 @@ class SessionViewModel(QObject):
         jobs: JobRunner,
         settings: SettingsStore,
         meter: GpuMeter | None = None,
+        wake: WakeWatch | None = None,
     ) -> None:
         super().__init__()
         self._client, self._library, self._jobs = client, library, jobs
         self._loader = ModelLoader(client, library, jobs, settings)
+        self._resilience = Resilience(client, settings, wake)
         self._now = SessionState()
         self._reading: MeterReading | None = None
         self._slots: int | None = None
@@ -113,7 +115,8 @@ class SessionViewModel(QObject):
         client.status.connect(self._on_status)
         client.failed.connect(self._on_failed)
         client.stopped.connect(self._on_stopped)
-        client.responding_changed.connect(self._on_responding)
+        self._resilience.doubted.connect(self._on_doubted)
+        self._resilience.said.connect(self.notice)
         client.notice.connect(self._on_notice)
         loader.refused.connect(self._on_refused)
         loader.noticed.connect(self._on_noticed)
@@ -316,18 +319,19 @@ class SessionViewModel(QObject):
         self._stats = None
         if self._is_closing:
             return
-        if self._is_restarting:
+        if self._is_restarting or (
+            outcome.unexpected and self._resilience.restart_by_itself(outcome)
+        ):
             self._start_again()
         elif outcome.unexpected:
-            self._trouble = lost_engine(outcome, self._client.process.restarts.is_reached)
+            self._trouble = self._resilience.lost(outcome)
         self.meters_changed.emit()
         self._update()
 
-    def _on_responding(self, responding: bool) -> None:
-        if not responding:
-            self._trouble = silent_engine()
-        elif self._trouble is not None and self._trouble.kind == "silent":
-            self._trouble = None
+    def _on_doubted(self, problem: Problem | None) -> None:
+        is_over = problem is None and self._trouble is not None and self._trouble.kind == "silent"
+        if problem is not None or is_over:
+            self._trouble = problem
         self._update()
 
     def _on_notice(self, event: m.Notice) -> None:

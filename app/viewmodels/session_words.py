@@ -6,10 +6,10 @@ from typing import Literal
 from app.services.engine_client import EngineClient
 from app.services.job_state import JobState
 from app.services.model_library import ModelEntry
-from app.services.outcome import ProcessOutcome
-from app.wording import again, figures, tr
+from app.services.outcome import EndCause, ProcessOutcome
+from app.wording import Phrase, again, figures, tr
 from engine.protocol import messages as m
-from engine.protocol.errors import EngineError, ErrorCode
+from engine.protocol.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Problem:
         last_log: last line of the engine's log, or "".
         can_restart: whether a restart button belongs there.
         can_shrink: whether "restart with 10 % smaller cache" could help.
+        pill: words of the state pill, "" = its own.
     """
 
     kind: Literal["stopped", "silent", "load"]
@@ -40,6 +41,7 @@ class Problem:
     last_log: str = ""
     can_restart: bool = False
     can_shrink: bool = False
+    pill: str = ""
 
 
 def state_of(
@@ -113,15 +115,37 @@ def engine_facts(client: EngineClient) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def lost_engine(outcome: ProcessOutcome, too_often: bool) -> Problem:
-    """Say why the engine ended; its own last error, if it wrote one, beats our guess."""
-    error = _error_of(outcome)
-    sentence, hint = outcome.sentence, ""
-    if error is not None:
-        sentence = f"{outcome.sentence} {error.message}"
-        hint = error.hint
-    if error is not None and error.code is ErrorCode.DEVICE and not hint:
-        hint = tr("Try a smaller expert cache; if the device stays away, restart the computer.")
+_PILLS: dict[EndCause, Phrase] = {
+    EndCause.DEVICE: tr("GPU lost"),
+    EndCause.MEMORY: tr("Out of memory"),
+    EndCause.NOT_STARTED: tr("Engine missing"),
+}
+_HINTS: dict[EndCause, Phrase] = {
+    EndCause.DEVICE: tr("Restart the engine; if the device stays away, restart the computer."),
+    EndCause.MEMORY: tr("A restart with a smaller cache leaves room; close other programs first."),
+    EndCause.KILLED: tr("Close other programs, or restart with a smaller cache."),
+}
+_NO_SHRINK = (EndCause.PROTOCOL, EndCause.NOT_STARTED)
+_DOING: dict[m.EngineState, Phrase] = {
+    m.EngineState.LOADING: tr("It was loading a model."),
+    m.EngineState.GENERATING: tr("It was writing a reply."),
+    m.EngineState.MOVING: tr("It was moving memory."),
+}
+
+
+def lost_engine(outcome: ProcessOutcome, too_often: bool, slept: bool = False) -> Problem:
+    """Say why the engine ended and what helps; the engine's own hint beats ours.
+
+    Args:
+        outcome: how it ended, explained.
+        too_often: it was the third time within five minutes.
+        slept: the computer woke up just before.
+    """
+    error, cause = outcome.error, outcome.cause
+    hint: str = error.hint if error is not None else ""
+    hint = hint or _HINTS.get(cause, "")
+    if slept and cause is EndCause.DEVICE:
+        hint = tr("The computer was asleep just before: drivers lose devices then. Restart it.")
     if too_often:
         hint = tr(
             "It stopped three times within five minutes. The log says more; "
@@ -129,21 +153,37 @@ def lost_engine(outcome: ProcessOutcome, too_often: bool) -> Problem:
         )
     return Problem(
         kind="stopped",
-        sentence=sentence,
+        sentence=outcome.sentence,
         hint=hint,
         last_log=outcome.last_log,
         can_restart=True,
-        can_shrink=error is None or error.code is not ErrorCode.PROTOCOL,
+        can_shrink=cause not in _NO_SHRINK,
+        pill=_PILLS.get(cause, ""),
     )
 
 
-def silent_engine() -> Problem:
-    """The engine runs and says nothing."""
+def silent_engine(state: m.EngineState = m.EngineState.READY) -> Problem:
+    """The engine runs and says nothing; `state` is what it did last."""
+    sentence: str = tr("The engine has not answered for ten seconds.")
+    if state in _DOING:
+        sentence = tr("{silence} {doing}", silence=sentence, doing=_DOING[state])
     return Problem(
         kind="silent",
-        sentence=tr("The engine has not answered for ten seconds."),
+        sentence=sentence,
         hint=tr("It may recover; a restart ends the present reply, its text is kept."),
         can_restart=True,
+        pill=tr("Not responding"),
+    )
+
+
+def stuck_engine(seconds: int) -> Problem:
+    """The engine is alive, and its reply does not move."""
+    return Problem(
+        kind="silent",
+        sentence=tr("The engine lives, but no reply has moved for {time} s.", time=seconds),
+        hint=tr("A very long prompt may take that long. Else restart; what has come is kept."),
+        can_restart=True,
+        pill=tr("Not moving"),
     )
 
 
@@ -155,11 +195,3 @@ def refused_load(error: m.Error) -> Problem:
         hint=error.hint,
         can_restart=error.code is ErrorCode.PROTOCOL,
     )
-
-
-def _error_of(outcome: ProcessOutcome) -> m.Error | None:
-    try:
-        event = m.decode_event(outcome.error_line.encode())
-    except EngineError:
-        return None
-    return event if isinstance(event, m.Error) else None

@@ -109,6 +109,10 @@ class FirstRunView(QWidget):
         self._vm.look()
         self._show()
 
+    def ask(self) -> None:
+        """Ask to be shown, because the person wants the steps again."""
+        self.page_wanted.emit("first_run")
+
     def minimumSizeHint(self) -> QSize:
         """The column gets narrow, and scrolls."""
         return QSize(px(400), px(240))
@@ -144,9 +148,9 @@ class FirstRunView(QWidget):
             "measure": vm.state("measure") == "busy",
             "model": bool(vm.offers) and vm.state("model") != "wait",
         }
+        self._show_parts()  # before their card shows them: their height depends on the words
         for step in STEPS:
             self.cards[step].show_step(vm.state(step), texts[step], bodies.get(step, False))
-        self._show_parts()
         self._show_actions()
         self._show_offers()
 

@@ -21,6 +21,9 @@ _STAGE_WORDS: dict[str, Phrase] = {
     "check": tr("Check"),
     "convert": tr("Convert"),
     "copy": tr("Copy"),
+    "download": tr("Download"),
+    "unpack": tr("Unpack"),
+    "try": tr("Test"),
     "measure": tr("Measure"),
     "remove": tr("Remove"),
     "verify": tr("Verify"),
@@ -31,6 +34,7 @@ KINDS: dict[str, Phrase] = {
     "verify": tr("Check of a model"),
     "profile": tr("Measurement"),
     "move": tr("Copy of models"),
+    "runtime": tr("Engine runtime"),
 }
 
 
@@ -133,6 +137,7 @@ def job_line(job: JobState) -> str:
         looks = {
             "profile": tr("Beginning."),
             "move": tr("Looking at the files and the free space."),
+            "runtime": tr("Looking at the files and the free space."),
         }
         return looks.get(job.job) or tr("Looking through the folder.")
     if job.job == "profile":

@@ -226,8 +226,7 @@ class MainWindow(QWidget):
             words = tr("Remote: {host}", host=host)
             strip.pill.set_state("generating" if is_replying else "ready", words)
         elif trouble is not None and trouble.kind != "load":
-            silent = trouble.kind == "silent"
-            strip.pill.set_state("error", tr("Not responding") if silent else "")
+            strip.pill.set_state("error", trouble.pill)
         elif self._is_yielded and session.state in _YIELDED:
             strip.pill.set_state("yielded", _YIELDED[session.state])
         else:

@@ -1,22 +1,23 @@
-"""Profiler: four figures, two curves, the reference machines, a diagnosis.
+"""Profiler: four figures, two curves, the reference machines, a diagnosis, the history.
 
 Places widgets and binds them to the view model; decides nothing.
 """
 
 import math
+from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QWidget
+from PySide6.QtGui import QGuiApplication, QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QGridLayout, QWidget
 
 from app.predict import amounts
-from app.predict.diagnosis import diagnose
 from app.predict.machines import REFERENCE_MACHINES
 from app.predict.profiles import Profile
 from app.services.job_state import JobState
 from app.theme import follow, px
 from app.viewmodels.profiler import ProfilerViewModel
-from app.views.profiler_words import finding_words, progress_words, run_words, when
+from app.views.profiler_history import HistoryCard
+from app.views.profiler_words import finding_words, progress_words, when
 from app.widgets.bars import Bar
 from app.widgets.buttons import Button
 from app.widgets.cards import Card, Line, card_title, page_head
@@ -24,7 +25,6 @@ from app.widgets.charts.bars import PairBars, PairRow
 from app.widgets.charts.curves import CurveChart
 from app.widgets.charts.series import Curve
 from app.widgets.chips import Chip
-from app.widgets.inputs import Combo
 from app.widgets.labels import Icon, Label
 from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
 from app.widgets.meters import Metric
@@ -121,21 +121,22 @@ class ProfilerView(QWidget):
         self._narrow: bool | None = None
         self.quick = Button(tr("Quick run"), "primary", "play", tip=tr("Takes some ten seconds"))
         self.full = Button(tr("Full run"), "secondary", tip=tr("Takes one to two minutes"))
-        self.runs = Combo((), width=252, name=tr("Earlier measurements"))
         self.last = Label("", "meta", "text3")
         self.chip = Chip(tr("Measured"))
         self.band = RunBand()
         self._make_cards()
         self._grid = QGridLayout()
         self._grid.setContentsMargins(0, 0, 0, 0)
-        head = page_head(tr("Profiler"), self.chip, self.last, self.runs, self.full, self.quick)
+        head = page_head(tr("Profiler"), self.chip, self.last, self.full, self.quick)
         body = vbox(head, self.band, (self._grid, 1), gap=10, pad=(20, 12, 20, 14))
         self.setLayout(vbox(Scroll(holder(body)), gap=0))
         self.quick.clicked.connect(self._run_quick)
         self.full.clicked.connect(self._run_full)
         self.band.cancel.clicked.connect(vm.cancel)
         self.band.close_button.clicked.connect(vm.dismiss)
-        self.runs.activated.connect(vm.select)
+        self.history.chosen.connect(vm.select)
+        self.history.copy_wanted.connect(self._copy)
+        self.history.save_wanted.connect(self._save)
         vm.changed.connect(self._show_state)
         vm.curves_changed.connect(self._show_curves)
         follow(self._relayout)
@@ -151,6 +152,7 @@ class ProfilerView(QWidget):
         self.kernel = CurveChart(tr("CPU expert kernel"), NOT_MEASURED)
         self.machines = PairBars(tr("Six reference machines"))
         self.findings = holder(vbox())
+        self.history = HistoryCard()
         over = tr("GB/s over transfer size")
         work = tr("GB/s over bytes of experts at once")
         pad = (16, 10, 8, 6)
@@ -193,7 +195,7 @@ class ProfilerView(QWidget):
         if narrow == self._narrow:
             return
         self._narrow = narrow
-        for widget in (*figures, *self._cards):
+        for widget in (*figures, *self._cards, self.history):
             self._grid.removeWidget(widget)
         across = 2 if narrow else 4
         for i, figure in enumerate(figures):
@@ -202,9 +204,10 @@ class ProfilerView(QWidget):
         for i, card in enumerate(self._cards):
             row = (2 + i) if narrow else (2 + i // 2)
             self._grid.addWidget(card, row, 0 if narrow else i % 2 * 2, 1, 4 if narrow else 2)
+        self._grid.addWidget(self.history, 6 if narrow else 4, 0, 1, 4)
         for column in range(4):
             self._grid.setColumnStretch(column, 1)
-        for row in range(6):
+        for row in range(7):
             stretch = 1 if row == 2 or (narrow and row == 3) else 0
             self._grid.setRowStretch(row, stretch)
 
@@ -216,6 +219,19 @@ class ProfilerView(QWidget):
     def _run_full(self) -> None:
         self._vm.run("full")
 
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self._vm.text())
+        self.history.said.set_text(tr("Copied."))
+
+    def _save(self) -> None:
+        kinds = "JSON (*.json);;CSV (*.csv)"
+        name = str(Path.home() / "freetoken-bandwidths.json")
+        path, kind = QFileDialog.getSaveFileName(self, tr("Export as a file"), name, kinds)
+        if path:
+            is_csv = path.endswith(".csv") or "csv" in kind
+            said = self._vm.save(Path(path), "csv" if is_csv else "json")
+            self.history.said.set_text(said or tr("Written: {path}", path=path))
+
     def _show_state(self) -> None:
         vm = self._vm
         running = vm.phase == "running"
@@ -226,11 +242,11 @@ class ProfilerView(QWidget):
         self.quick.setEnabled(not running)
         self.full.setEnabled(not running)
         self.chip.setVisible(vm.profile is not None and not running)
-        single = vm.profile is not None and len(vm.history) == 1 and not running
-        self.last.setVisible(single)
-        self.last.set_text(when(vm.profile) if single and vm.profile else "")
-        self.runs.setVisible(len(vm.history) > 1 and not running)
-        self.runs.set_items([run_words(p) for p in vm.history], max(0, vm.selected))
+        shown = None if running else vm.profile
+        self.last.setVisible(shown is not None)
+        self.last.set_text(when(shown) if shown is not None else "")
+        self.history.show_lines(vm.lines(), vm.selected)
+        self.history.said.set_text("")
         self._show_band()
         if begins or ends:  # else Qt hands the focus to whatever comes next
             (self.band.cancel if begins else self.quick).setFocus()
@@ -299,7 +315,7 @@ class ProfilerView(QWidget):
         if profile is None:
             box.addWidget(Label(tr("Comes with the first measurement."), "meta", "text2"))
             return
-        for i, finding in enumerate(diagnose(profile)):
+        for i, finding in enumerate(self._vm.findings()):
             icon, role, title, text = finding_words(finding)
             if i:
                 box.addWidget(Line())

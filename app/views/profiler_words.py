@@ -27,6 +27,8 @@ def finding_words(finding: Finding) -> tuple[str, str, Phrase, Phrase]:
             top=amounts.number(finding.other),
         )
         return icon, role, tr(title.key, link=finding.name), text
+    if finding.kind in _AROUND:
+        return (icon, role, *_AROUND[finding.kind](finding))
     if finding.kind == "small":
         text = tr(
             "One expert is {size}. Copies of that size reach {share} of the best rate.",
@@ -52,6 +54,65 @@ def finding_words(finding: Finding) -> tuple[str, str, Phrase, Phrase]:
     return "info", "link", tr("Split misses {fills} to {cpu}", **_pair(finding)), text
 
 
+def _narrow(finding: Finding) -> tuple[Phrase, Phrase]:
+    width, lanes = round(finding.value), round(finding.other)
+    title = tr("The link runs at ×{width} of ×{all}", width=width, all=lanes)
+    if not finding.name:
+        return title, tr("Another slot may give all lanes.")
+    return title, tr("All lanes would carry about {top} GB/s. Try another slot.", top=finding.name)
+
+
+def _channel(finding: Finding) -> tuple[Phrase, Phrase]:
+    read = amounts.number(finding.value)
+    if finding.other <= 0:
+        text = tr("The CPU reads {got} GB/s. A second module of the same size helps.", got=read)
+    else:
+        text = tr(
+            "The CPU reads {got} GB/s; one channel gives at most {top}. Use two modules in the "
+            "slots that the board's manual names.",
+            got=read,
+            top=amounts.number(finding.other),
+        )
+    return tr("Memory works with a single channel"), text
+
+
+def _battery(_finding: Finding) -> tuple[Phrase, Phrase]:
+    return tr("Measured on battery"), tr("CPU and card save power then. Plug in, measure again.")
+
+
+def _busy(finding: Finding) -> tuple[Phrase, Phrase]:
+    share = amounts.share(finding.value)
+    text = tr("Other programs used {share} of its time before the run.", share=share)
+    return tr("The graphics card was busy"), text
+
+
+def _hot(finding: Finding) -> tuple[Phrase, Phrase]:
+    text: Phrase = tr("It was {heat} °C hot.", heat=round(finding.other))
+    if finding.value >= 0.01:
+        text = tr(
+            "It was {heat} °C hot, and {share} slower than in your best run.",
+            heat=round(finding.other),
+            share=amounts.share(finding.value),
+        )
+    return tr("Heat slows the graphics card down"), text
+
+
+def _slower(finding: Finding) -> tuple[Phrase, Phrase]:
+    title = tr("{share} below your best run", share=amounts.share(finding.value))
+    best = amounts.number(finding.other)
+    return title, tr("Copies reached {best} GB/s then. Something else may use the link.", best=best)
+
+
+_AROUND = {
+    "narrow": _narrow,
+    "channel": _channel,
+    "battery": _battery,
+    "busy": _busy,
+    "hot": _hot,
+    "slower": _slower,
+}
+
+
 def _pair(finding: Finding) -> dict[str, object]:
     return {"fills": round(100 * finding.value), "cpu": round(100 * finding.other)}
 
@@ -67,6 +128,15 @@ def when(profile: Profile) -> str:
 def run_words(profile: Profile) -> str:
     """Return a line of the history: when and for which format."""
     return f"{when(profile)} · {figures.weight_format(profile.format)}"
+
+
+def change_words(change: float | None) -> str:
+    """Return a change as "+3 %", "−12 %" or "±0 %"; "" where there was no run before."""
+    if change is None:
+        return ""
+    whole = round(100 * change)
+    sign = "±" if whole == 0 else "+" if whole > 0 else amounts.MINUS
+    return f"{sign}{abs(whole)} %"
 
 
 def progress_words(job: JobState | None) -> str:

@@ -246,8 +246,10 @@ class Rail(QWidget):
         self._show_meters()
 
     def set_page(self, name: str) -> None:
-        """Mark the page in front."""
-        self.items[name].setChecked(True)
+        """Mark the page in front; of a page that is not in the rail none is marked."""
+        self._group.setExclusive(name in self.items)
+        for key, item in self.items.items():
+            item.setChecked(key == name)
 
     def set_badge(self, name: str, badge: str) -> None:
         """Show a short figure beside a page."""

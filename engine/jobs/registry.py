@@ -21,6 +21,7 @@ JOBS: dict[str, str] = {
     "verify": "engine.jobs.verify",
     "profile": "engine.jobs.profile",
     "runtime": "engine.jobs.runtime",
+    "selftest": "engine.jobs.runtime_selftest",
 }
 
 

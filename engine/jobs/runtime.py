@@ -2,8 +2,9 @@
 
 Spec: {"lock": path, "id": str} and where needed "bundle": path of an offline bundle (then "lock" is
 not needed), "mirror": address of an index that has everything, "channels": {channel: address},
-"repair": true (install again what is there), "hub_proxy"; or {"act": "clean"}, which removes
-runtimes that a newer one has replaced. Result: path, key, num_bytes.
+"repair": true (install again what is there), "hub_proxy"; or {"act": "clean", "keep": key}, which
+removes runtimes that a newer one has replaced, and downloads but the kept one's.
+Result: path, key, num_bytes.
 
 Stages of its progress: "check", "download" ("retry" while a lost connection is awaited), "unpack",
 "try". Wheels are kept in `caches/runtime/<key>/` until the end, so every stage can be killed and
@@ -98,7 +99,7 @@ def run(
             raise FileAccess("The engine runtime is being installed already.")
     try:
         if spec.get("act") == "clean":
-            return _clean(root)
+            return _clean(root, _text(spec, "keep"))
         return _install(_order(spec, root), report, hooks)
     finally:
         lock.release()
@@ -206,14 +207,23 @@ def _put_in_place(order: _Order) -> None:
         shutil.rmtree(old, ignore_errors=True)
         if order.target.exists():
             rename(order.target, old)
-        rename(order.draft, order.target)
+        _rename_or_restore(order.draft, order.target, old)
     except OSError as problem:
         raise access_error(problem, "replace", order.target) from problem
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _clean(root: DataRoot) -> dict[str, Any]:
-    """Remove what a newer runtime has replaced, and what no job takes up again."""
+def _rename_or_restore(draft: Path, target: Path, old: Path) -> None:
+    try:
+        rename(draft, target)
+    except OSError:
+        if old.exists():
+            rename(old, target)
+        raise
+
+
+def _clean(root: DataRoot, keep: str) -> dict[str, Any]:
+    """Remove what a newer runtime has replaced, and downloads but those of the key `keep`."""
     newest = newest_runtime(root.runtime)
     freed = 0
     for folder in root.runtime.iterdir():
@@ -221,6 +231,9 @@ def _clean(root: DataRoot) -> dict[str, Any]:
         if folder.is_dir() and (is_old or folder.suffix in (_DRAFT, _OLD)):
             lock = installed_lock(folder)
             freed += lock.unpacked_bytes if lock is not None else 0
+            shutil.rmtree(folder, ignore_errors=True)
+    for folder in (root.caches / "runtime").glob("*"):
+        if folder.name != keep:
             shutil.rmtree(folder, ignore_errors=True)
     return {"num_bytes": freed}
 

@@ -29,9 +29,8 @@ class Bundle:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            with reading(path), zipfile.ZipFile(path) as archive:
-                with archive.open(LOCK_ENTRY) as entry:
-                    data = entry.read(_LARGEST_LOCK)
+            with reading(path), zipfile.ZipFile(path) as archive, archive.open(LOCK_ENTRY) as entry:
+                data = entry.read(_LARGEST_LOCK)
         except (zipfile.BadZipFile, KeyError) as problem:
             raise InvalidRequest(
                 f"{path.name} is no offline bundle, or not all of it.", "Copy it here again."

@@ -1,18 +1,18 @@
-"""Whether the engine runs on a runtime: it is started with it and must answer.
+"""Whether the engine runs on a runtime: it is started with it and must pass its own test.
 
 The one place of the engine that starts a program, the engine itself. Called by
 `engine.jobs.runtime`.
 """
 
-import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO, cast
 
 from engine.protocol.errors import CorruptCheckpoint, EngineError, FileAccess
-from engine.protocol.messages import PROTOCOL_VERSION
 
 LIMIT_S = 240.0  # a scanner may read gigabytes that it has never seen
 _POLL_S = 0.1
@@ -34,7 +34,7 @@ def check_engine(
     program: Sequence[str] = (),
     limit_s: float = LIMIT_S,
 ) -> None:
-    """Let the engine say hello with the libraries of a folder, and end.
+    """Let the engine do its job `selftest` with the libraries of a folder.
 
     Args:
         runtime: the unpacked wheels.
@@ -47,7 +47,7 @@ def check_engine(
         what `check` raises.
     """
     words = [*(program or own_program()), "--home", str(home), "--runtime", str(runtime)]
-    hello = {"type": "hello", "protocol_version": PROTOCOL_VERSION, "client": "runtime"}
+    words += ["--job", "selftest"]
     try:
         process = subprocess.Popen(
             words,
@@ -58,13 +58,12 @@ def check_engine(
         )
     except OSError as problem:
         raise FileAccess(f"The engine could not be started: {problem.strerror}.") from problem
-    try:
-        said = _talk(process, json.dumps(hello).encode() + b"\n", check, limit_s)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if process.returncode or b'"type":"ready"' not in said:
+    with process:
+        try:
+            said = _listen(process, check, limit_s)
+        finally:
+            process.kill()  # harmless if it has ended
+    if process.returncode or b'"type":"job_done"' not in said:
         raise CorruptCheckpoint(
             "The engine does not run with the new runtime; the present one stays. "
             f"It said: {last_words(said)}",
@@ -72,20 +71,20 @@ def check_engine(
         )
 
 
-def _talk(
-    process: "subprocess.Popen[bytes]", hello: bytes, check: Callable[[], None], limit_s: float
-) -> bytes:
-    """Return all that the engine says until it ends."""
+def _listen(process: "subprocess.Popen[bytes]", check: Callable[[], None], limit_s: float) -> bytes:
+    """Return all that the engine says until it ends; its stdin stays open, or it would cancel."""
+    stdout = cast("IO[bytes]", process.stdout)
+    said: list[bytes] = []
+    reader = threading.Thread(target=lambda: said.append(stdout.read()), daemon=True)
+    reader.start()
     end = time.monotonic() + limit_s
-    given: bytes | None = hello
-    while True:
+    while reader.is_alive():
         check()
-        try:
-            return process.communicate(given, timeout=_POLL_S)[0]
-        except subprocess.TimeoutExpired:
-            given = None  # sent already
-            if time.monotonic() > end:
-                raise _silent(limit_s) from None
+        if time.monotonic() > end:
+            raise _silent(limit_s)
+        reader.join(_POLL_S)
+    process.wait()
+    return b"".join(said)
 
 
 def _silent(limit_s: float) -> EngineError:

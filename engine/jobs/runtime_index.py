@@ -104,8 +104,8 @@ def read_links(page: bytes, address: str) -> dict[str, str]:
     else:
         reader = _Anchors()
         reader.feed(text)
-        found = reader.hrefs
-    if not found:
+        found = reader.hrefs or None
+    if found is None:
         raise NetworkError(
             f"{address} did not answer as a package index does.",
             "Check the address; a login page of the network may be in between.",
@@ -118,12 +118,12 @@ def read_links(page: bytes, address: str) -> dict[str, str]:
     return links
 
 
-def _json_links(text: str) -> list[str]:
+def _json_links(text: str) -> list[str] | None:
     try:
         listing: Any = json.loads(text)
         return [str(entry["url"]) for entry in listing["files"]]
     except (ValueError, KeyError, TypeError):
-        return []
+        return None
 
 
 class _Anchors(HTMLParser):

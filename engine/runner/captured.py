@@ -80,7 +80,7 @@ class CapturedDecode:
 
     def __init__(self, maker: StepMaker) -> None:
         self._maker = maker
-        self._steps: dict[int, tuple[StepBuffers, Recording]] = {}
+        self._steps: dict[int, tuple[Nodes, Recording]] = {}
         self._tables: dict[int, Tensor] = {}  # what each number of rows was last given
 
     def prepare(self, num_rows: int) -> None:
@@ -89,7 +89,8 @@ class CapturedDecode:
 
     def run(self, batch: ForwardBatch) -> StepOutput:
         """Queue one step of a decode batch."""
-        buffers, recording = self._step(batch.num_tokens)
+        nodes, recording = self._step(batch.num_tokens)
+        buffers = nodes.buffers
         buffers.token_ids.copy_(batch.token_ids)
         buffers.positions.copy_(batch.positions)
         self._give_tables(buffers, batch.page_tables)
@@ -101,11 +102,12 @@ class CapturedDecode:
         """Raise DeviceError if a finished step went wrong."""
         self._maker.check()
 
-    def _step(self, num_rows: int) -> tuple[StepBuffers, Recording]:
+    def _step(self, num_rows: int) -> tuple[Nodes, Recording]:
+        """Return a number of rows' nodes, whose memory the recording uses, and the recording."""
         step = self._steps.get(num_rows)
         if step is None:
             nodes = self._maker.nodes(num_rows)
-            step = nodes.buffers, self._maker.record(nodes.launch)
+            step = nodes, self._maker.record(nodes.launch)
             self._steps[num_rows] = step
         return step
 

@@ -125,12 +125,14 @@ def merge_routes(rows: Tensor, weights: Tensor) -> Tensor:
     Shapes: rows [T, K, H], weights [T, K] -> [T, H], all float32.
     """
     rows = rows.contiguous()
-    num_tokens, top_k, hidden = sizes = rows.shape
-    check(rows, sizes)
+    num_tokens, top_k, hidden = rows.shape
+    check(rows, (num_tokens, top_k, hidden))
     check(weights, (num_tokens, top_k))
     out = torch.empty(num_tokens, hidden)
     native = cast("_Native", load_native())
-    native.merge_routes(rows.data_ptr(), weights.data_ptr(), out.data_ptr(), sizes)
+    native.merge_routes(
+        rows.data_ptr(), weights.data_ptr(), out.data_ptr(), (num_tokens, top_k, hidden)
+    )
     return out
 
 

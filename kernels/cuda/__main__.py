@@ -5,11 +5,14 @@ every kind of card that releases are built for. Prints a line each; the exit cod
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from shutil import which
 
@@ -28,6 +31,7 @@ from kernels.layouts import BYTE_ENCODINGS, Encoding, RecordLayout
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
 QUICK_ARCHITECTURES = ("sm_80", "sm_90")  # both sides of every condition in the sources
 DENSE_SOURCE = "dense.cu"
+SOURCES_WITHOUT_SIZES = ("probe.cu",)
 PLAIN, SCALED = BYTE_ENCODINGS
 GROUP = 128
 
@@ -107,12 +111,17 @@ def compile_by_nvcc(nvcc: str, source: str, defines: dict[str, int], arch: str) 
         raise CompileError(f"{' '.join(command)}\n{done.stderr}")
 
 
-def shapes() -> Iterator[tuple[str, DecodeShape]]:
-    """Name the shapes that are tried."""
-    for rows in (1, 8):
-        yield f"built-in, {rows} rows", built_in(rows)
-        for encoding in BYTE_ENCODINGS:
-            yield f"Qwen3-30B-A3B {encoding}, {rows} rows", qwen3_30b(rows, encoding)
+def jobs(architectures: Sequence[str]) -> Iterator[tuple[str, str, dict[str, int], str]]:
+    """Give what is tried: source, shape in words, defines, architecture."""
+    for arch, source in product(architectures, source_names()):
+        if source in SOURCES_WITHOUT_SIZES:
+            yield source, "no shape", {}, arch
+            continue
+        for rows in (1, 8):
+            yield source, f"built-in, {rows} rows", defines_of(source, built_in(rows)), arch
+            for encoding in BYTE_ENCODINGS:
+                defines = defines_of(source, qwen3_30b(rows, encoding))
+                yield source, f"Qwen3-30B-A3B {encoding}, {rows} rows", defines, arch
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -127,20 +136,23 @@ def main(arguments: Sequence[str]) -> int:
     if options.nvcc and not nvcc:
         sys.stderr.write("There is no nvcc; pip install nvidia-cuda-nvcc brings one.\n")
         return 1
-    failures = 0
-    for source in source_names():
-        for name, shape in shapes():
-            for arch in QUICK_ARCHITECTURES if options.quick else ARCHITECTURES:
-                try:
-                    if nvcc:
-                        compile_by_nvcc(nvcc, source, defines_of(source, shape), arch)
-                    else:
-                        compile_source(source, defines_of(source, shape), arch)
-                    sys.stdout.write(f"{source} for {arch}, {name}: compiles\n")
-                except (CompileError, OSError) as problem:
-                    failures += 1
-                    sys.stdout.write(f"{source} for {arch}, {name}: {problem}\n")
-    return failures
+
+    def attempt(job: tuple[str, str, dict[str, int], str]) -> bool:
+        source, name, defines, arch = job
+        try:
+            if nvcc:
+                compile_by_nvcc(nvcc, source, defines, arch)
+            else:
+                compile_source(source, defines, arch)
+        except (CompileError, OSError) as problem:
+            sys.stdout.write(f"{source} for {arch}, {name}: {problem}\n")
+            return False
+        sys.stdout.write(f"{source} for {arch}, {name}: compiles\n")
+        return True
+
+    tried = list(jobs(QUICK_ARCHITECTURES if options.quick else ARCHITECTURES))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(attempt, tried)).count(False)
 
 
 if __name__ == "__main__":

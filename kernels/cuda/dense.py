@@ -7,13 +7,19 @@ place as long as a captured step may run. Called by the captured runner.
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import c_int, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from kernels.cuda.dense_arguments import (
+    AttentionArguments,
+    EmbedArguments,
+    FinishArguments,
+    GemvArguments,
+)
 from kernels.cuda.driver import Argument
 from kernels.cuda.shape import DecodeShape
 from kernels.cuda.tuning import ATTENTION_WARPS, Card, GemvPlan, GemvPlans, gemv_plans
@@ -62,55 +68,6 @@ class StepReport(ctypes.Structure):
         ("errors", c_int64),
         ("ids", c_int32 * REPORT_ROWS),
         ("counters", c_int64 * REPORT_COUNTERS),
-    )
-
-
-class _GemvArguments(ctypes.Structure):
-    _fields_ = (
-        ("weights", c_void_p * 3),
-        ("scales", c_void_p * 3),
-        ("input", c_void_p),
-        ("norm", c_void_p),
-        ("output", c_void_p),
-        ("rows", c_int * 3),
-        ("eps", c_float),
-    )
-
-
-class _AttentionArguments(ctypes.Structure):
-    _fields_ = (
-        ("qkv", c_void_p),
-        ("query_norm", c_void_p),
-        ("key_norm", c_void_p),
-        ("rotary", c_void_p),
-        ("positions", c_void_p),
-        ("pages", c_void_p),
-        ("pool", c_void_p),
-        ("sums", c_void_p),
-        ("stats", c_void_p),
-        ("tickets", c_void_p),
-        ("output", c_void_p),
-        ("pages_of_a_row", c_int),
-        ("layer", c_int),
-        ("eps", c_float),
-    )
-
-
-class _EmbedArguments(ctypes.Structure):
-    _fields_ = (("table", c_void_p), ("token_ids", c_void_p), ("x", c_void_p))
-
-
-class _FinishArguments(ctypes.Structure):
-    _fields_ = (
-        ("logits", c_void_p),
-        ("bests", c_void_p),
-        ("ticket", c_void_p),
-        ("ids", c_void_p),
-        ("counters", c_void_p),
-        ("errors", c_void_p),
-        ("step", c_void_p),
-        ("report", c_void_p),
-        ("num_counters", c_int),
     )
 
 
@@ -211,7 +168,7 @@ class DenseKernels:
         self._shape, self._card = shape, card
         self._plans = plans or gemv_plans(shape)
         self._kernels = {name: module.function(name) for name in _KERNELS}
-        self._embed = _EmbedArguments(
+        self._embed = EmbedArguments(
             weights.embedding.values.data_ptr(),
             inputs.token_ids.data_ptr(),
             buffers.x.data_ptr(),
@@ -281,7 +238,7 @@ class DenseKernels:
             if tensor.dtype != torch.int64 or not 1 <= tensor.numel() <= most:
                 raise ValueError(f"{name}: {tensor.dtype} {list(tensor.shape)}, not int64 [{most}]")
         buffers = self._buffers
-        arguments = _FinishArguments(
+        arguments = FinishArguments(
             buffers.logits.data_ptr(),
             buffers.bests.data_ptr(),
             buffers.tickets.data_ptr(),
@@ -294,7 +251,7 @@ class DenseKernels:
         )
         return FinishLauncher(self._kernels["finish_step"], arguments, (counters, errors, step))
 
-    def _gemv(self, name: str, plan: GemvPlan, arguments: _GemvArguments, stream: int) -> None:
+    def _gemv(self, name: str, plan: GemvPlan, arguments: GemvArguments, stream: int) -> None:
         self._kernels[name].launch(
             (plan.num_ctas(self._card), 1, 1),
             plan.threads,
@@ -309,7 +266,7 @@ class FinishLauncher:
     """The step's last kernel on fixed tensors, which it keeps alive; see `DenseKernels.finish`."""
 
     def __init__(
-        self, kernel: Launchable, arguments: _FinishArguments, kept: tuple[Tensor, ...]
+        self, kernel: Launchable, arguments: FinishArguments, kept: tuple[Tensor, ...]
     ) -> None:
         self._kernel, self._arguments, self._kept = kernel, arguments, kept
 
@@ -332,12 +289,12 @@ _KERNELS = (
 
 def _gemv_arguments(
     parts: Sequence[DenseWeight], x: Tensor, out: Tensor, norm: Tensor | None, eps: float
-) -> _GemvArguments:
+) -> GemvArguments:
     missing = 3 - len(parts)
     addresses = [part.values.data_ptr() for part in parts]
     scales = [part.scales.data_ptr() if part.scales is not None else None for part in parts]
     rows = [part.shape[0] for part in parts]
-    return _GemvArguments(
+    return GemvArguments(
         (c_void_p * 3)(*addresses, *[None] * missing),
         (c_void_p * 3)(*scales, *[None] * missing),
         x.data_ptr(),
@@ -350,8 +307,8 @@ def _gemv_arguments(
 
 def _attention_arguments(
     layer: int, weights: ModelWeights, inputs: StepInputs, buffers: DenseBuffers, kv_pool: int
-) -> _AttentionArguments:
-    return _AttentionArguments(
+) -> AttentionArguments:
+    return AttentionArguments(
         buffers.qkv.data_ptr(),
         weights.layers[layer].query_norm.data_ptr(),
         weights.layers[layer].key_norm.data_ptr(),

@@ -221,3 +221,21 @@ def test_events_then_readable_lines_in_the_apps_log(qtbot, desktop, caplog):
     text = caplog.text
     for words in ("engine fake ready", "loaded tiny-moe-fp8", "100 expert slots", "4 tokens"):
         assert words in text
+
+
+def test_greet_when_first_then_shown_once_and_again_from_settings(qtbot, desktop):
+    """The first run blocks nothing: the model comes meanwhile, and it leads to the chat."""
+    up(qtbot, desktop)
+    window, page = desktop.window, desktop.pages.first_run
+    desktop.greet()
+    assert window.page == "first_run"
+    assert not any(item.isChecked() for item in window.rail.items.values())
+    qtbot.waitUntil(lambda: desktop.vm.first_run.facts is not None, timeout=5_000)
+    page.go.click()
+    assert window.page == "chat"
+    assert window.rail.items["chat"].isChecked()
+    desktop.greet()
+    assert window.page == "chat"
+    window.show_page("settings")
+    desktop.pages.settings._extra["general"][0].wanted.emit()
+    assert window.page == "first_run"

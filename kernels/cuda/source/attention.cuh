@@ -10,7 +10,7 @@
 
 namespace freetoken {
 
-// Mirrored by `kernels.cuda.dense`.
+// Mirrored by `kernels.cuda.dense_arguments`.
 struct AttentionArguments {
     const float* qkv;         // [R][(N + 2 Nkv) D]
     const float* query_norm;  // [D]
@@ -27,7 +27,7 @@ struct AttentionArguments {
     int layer;
     float eps;
 };
-static_assert(sizeof(AttentionArguments) == 104, "kernels.cuda.dense mirrors it");
+static_assert(sizeof(AttentionArguments) == 104, "kernels.cuda.dense_arguments mirrors it");
 
 constexpr int kHeadDim = FT_HEAD_DIM;
 constexpr int kShare = FT_HEADS / FT_KV_HEADS;  // query heads of a head of keys

@@ -49,13 +49,13 @@ attention_decode(AttentionArguments a) {
 
 // --- embedding -------------------------------------------------------------------------------------
 
-// Mirrored by `kernels.cuda.dense`, as the structs below.
+// Mirrored by `kernels.cuda.dense_arguments`, as the structs below.
 struct EmbedArguments {
     const void* table;     // [V][H]
     const int* token_ids;  // [R]
     float* x;              // [R][H]
 };
-static_assert(sizeof(EmbedArguments) == 24, "kernels.cuda.dense mirrors it");
+static_assert(sizeof(EmbedArguments) == 24, "kernels.cuda.dense_arguments mirrors it");
 static_assert(FT_EMBEDDING != 1, "a row of scaled blocks is not read here");
 
 // A CTA copies one row. An id that is none (a sampler that met NaN) reads row 0: no stray access.
@@ -106,7 +106,7 @@ struct FinishArguments {
     StepReport* report;
     int num_counters;
 };
-static_assert(sizeof(FinishArguments) == 72, "kernels.cuda.dense mirrors it");
+static_assert(sizeof(FinishArguments) == 72, "kernels.cuda.dense_arguments mirrors it");
 
 constexpr uint64_t kNanKey = ~uint64_t(0);
 

@@ -13,7 +13,7 @@ namespace freetoken {
 
 constexpr int kMaxSegments = 3;
 
-// Mirrored by `kernels.cuda.dense`. Segments are matrices one below the other (q, k, v).
+// Mirrored by `kernels.cuda.dense_arguments`. Segments are matrices one below the other (q, k, v).
 struct GemvArguments {
     const void* weights[kMaxSegments];
     const float* scales[kMaxSegments];  // [ceil(rows / G), ceil(K / G)], or null
@@ -23,7 +23,7 @@ struct GemvArguments {
     int rows[kMaxSegments];
     float eps;
 };
-static_assert(sizeof(GemvArguments) == 88, "kernels.cuda.dense mirrors it");
+static_assert(sizeof(GemvArguments) == 88, "kernels.cuda.dense_arguments mirrors it");
 
 __host__ __device__ constexpr int power_of_two_from(int value) {
     int power = 1;

@@ -1,7 +1,10 @@
 """The child process itself: start, silence, stop, restart limit, words."""
 
+import os
 import sys
+import time
 
+import msgspec
 import pytest
 
 from app.services.engine_process import EngineProcess, ProcessLimits
@@ -9,7 +12,9 @@ from app.services.engine_program import EngineProgram, find_program
 from app.services.outcome import RestartLimit, crash_sentence, exit_sentence
 from engine.protocol import messages as m
 from engine.protocol.places import data_root
+from engine.protocol.runtime_lock import MANIFEST, Wheel, this_python
 from tests.support.app_engine import Recorder
+from tests.support.mock_index import make_lock
 
 FAST = ProcessLimits(first_output_s=10, silence_s=0.6, eof_after_s=0.15, kill_after_s=0.4)
 HELLO = m.encode(m.Hello())
@@ -168,13 +173,62 @@ def test_find_program_when_checkout_then_python_module_in_the_repository(tmp_pat
     assert program.variables["FREETOKEN_HOME"].endswith("Zoë 空")
 
 
+def installed(root, name, written_s):
+    """An installed runtime: a folder whose lock says so."""
+    wheel = Wheel(name=name, version="1", file=f"{name}-1-py3-none-any.whl", size=1, unpacked=1,
+                  sha256="0" * 64)  # fmt: skip
+    lock = make_lock(wheel)
+    folder = root.runtime / lock.key
+    folder.mkdir(parents=True)
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(lock))
+    os.utime(folder / MANIFEST, (written_s, written_s))
+    return folder
+
+
 def test_find_program_when_runtime_installed_then_newest_wins(tmp_path):
-    """A runtime folder beats the interpreter; an override beats both."""
+    """Order: override, installed runtime, our own; the program is ours in any case."""
     root = data_root(str(tmp_path))
-    name = "freetoken-engine.exe" if sys.platform == "win32" else "freetoken-engine"
-    for folder in ("a", "b"):
-        (root.runtime / folder).mkdir(parents=True)
-        (root.runtime / folder / name).write_text("")
-    assert find_program("", root).origin == "runtime"
+    newest = installed(root, "b", 2_000)
+    installed(root, "a", 1_000)
+    program = find_program("", root)
+    assert program.origin == "runtime"
+    assert program.path == sys.executable
+    assert program.arguments == ("-m", "engine", "--runtime", str(newest))
     assert find_program("/opt/other", root).path == "/opt/other"
     assert find_program("/x/fake.py", root).arguments == ("/x/fake.py",)
+
+
+def test_find_program_when_a_runtime_is_unfinished_or_foreign_then_it_is_not_taken(tmp_path):
+    """Nothing half-installed is ever started."""
+    root = data_root(str(tmp_path))
+    folder = installed(root, "a", 1_000)
+    folder.rename(folder.with_name(f".{folder.name}.part"))
+    (root.runtime / "0123456789abcdef").mkdir()
+    other = installed(root, "b", 1_000)
+    (other / MANIFEST).write_bytes((other / MANIFEST).read_bytes()[:-9])
+    foreign = installed(root, "c", 1_000)
+    text = (foreign / MANIFEST).read_text().replace(this_python(), "cp299")
+    (foreign / MANIFEST).write_text(text)
+    assert find_program("", root).origin == "python"
+
+
+def test_start_when_a_shell_has_no_libraries_then_it_says_where_they_come_from(qtbot):
+    """The program exists but is not started: it could not load a model."""
+    process = EngineProcess(EngineProgram(sys.executable, origin="none"))
+    with qtbot.waitSignal(process.stopped) as end:
+        process.start()
+    assert "not installed yet" in end.args[0].sentence
+    assert not process.is_running
+
+
+def test_window_busy_for_long_then_the_engine_is_not_blamed(qtbot, make_process):
+    """A computer that sleeps, or a window that hangs, does not look, so it cannot accuse."""
+    process = make_process("--heartbeat", "0.05", limits=ProcessLimits(silence_s=0.5))
+    doubts = []
+    process.responding_changed.connect(doubts.append)
+    with qtbot.waitSignal(process.lines, timeout=10_000):
+        process.start()
+    time.sleep(0.8)  # the very thing that is tested: nobody looks for longer than the limit
+    with qtbot.waitSignal(process.lines, timeout=5_000):
+        pass
+    assert doubts == []

@@ -1,5 +1,6 @@
 """Captured steps without a GPU: the CUDA sources run by the emulator, the rest is the engine."""
 
+import weakref
 from collections.abc import Callable, Mapping
 
 import torch
@@ -9,14 +10,16 @@ from tests.kernels.emulator import EmulatedModule
 
 
 class Tape:
-    """A recording that runs its kernels anew."""
+    """A recording that runs its kernels anew. Like a graph it keeps nothing alive."""
 
     def __init__(self, launch: Callable[[int], None]) -> None:
-        self._launch = launch
+        self._launch = weakref.WeakMethod(launch)
 
     def replay(self) -> None:
         """Run the step."""
-        self._launch(0)
+        launch = self._launch()
+        assert launch is not None, "the memory of a recorded step is gone"
+        launch(0)
 
 
 class EmulatedTools:

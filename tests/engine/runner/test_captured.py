@@ -1,5 +1,6 @@
 """Recorded decode steps, with a recorder that replays plain Python."""
 
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
@@ -60,12 +61,16 @@ class Nodes:
         one.greedy_ids.copy_(answers.where(one.token_ids != NOT_A_NUMBER, -1))
 
 
-@dataclass
 class Tape:
-    launch: object
+    """A recording as a graph is one: it keeps nothing alive of what it runs on."""
+
+    def __init__(self, launch) -> None:
+        self._nodes = weakref.ref(launch.__self__)
 
     def replay(self) -> None:
-        self.launch(0)
+        nodes = self._nodes()
+        assert nodes is not None, "the memory of a recorded step is gone"
+        nodes.launch(0)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ Without a GPU a C++ compiler makes them (`tests.kernels.emulator`), so logic, bo
 tested everywhere. A GPU runs the same tests on the same shapes and on real ones.
 """
 
+import ctypes
 import dataclasses
 
 import pytest
@@ -12,8 +13,14 @@ from torch.testing import assert_close
 
 from kernels.cuda import cuda_obstacle
 from kernels.cuda.__main__ import built_in, qwen3_30b
-from kernels.cuda.compile import compile_source
-from kernels.cuda.dense import DenseKernels
+from kernels.cuda.compile import SOURCES, compile_source
+from kernels.cuda.dense import DenseKernels, StepReport
+from kernels.cuda.dense_arguments import (
+    AttentionArguments,
+    EmbedArguments,
+    FinishArguments,
+    GemvArguments,
+)
 from kernels.cuda.driver import Module, architecture
 from kernels.cuda.shape import DecodeShape
 from kernels.cuda.tuning import Card, dense_defines, gemv_plans
@@ -289,3 +296,20 @@ def test_kernels_when_scale_blocks_differ_refuse_them():
     weights = dataclasses.replace(rig.weights, layers=layers)
     with pytest.raises(ValueError, match="layer 0 q: blocks of 64, compiled for 128"):
         DenseKernels(rig.shape, rig.module, weights, rig.inputs, rig.buffers, 0, rig.card)
+
+
+@pytest.mark.parametrize(
+    ("structure", "num_bytes"),
+    [
+        (GemvArguments, 88),
+        (AttentionArguments, 104),
+        (EmbedArguments, 24),
+        (FinishArguments, 72),
+        (StepReport, 304),
+    ],
+)
+def test_arguments_when_mirrored_have_the_sizes_that_the_sources_assert(structure, num_bytes):
+    """A field more on one side only would shift every address behind it."""
+    assert ctypes.sizeof(structure) == num_bytes
+    sources = "".join(path.read_text() for path in SOURCES.iterdir())
+    assert f"static_assert(sizeof({structure.__name__}) == {num_bytes}," in sources

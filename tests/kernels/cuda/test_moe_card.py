@@ -5,12 +5,14 @@ import random
 import pytest
 import torch
 
+from kernels.cuda import cuda_obstacle
 from kernels.cuda.__main__ import qwen3_30b
 from kernels.cuda.moe_state import MissMode, MoePolicy
 from kernels.cuda.residency import Eviction
 from tests.kernels.cuda.moe_support import SmallModel, needs_native, small_shape
 
-pytestmark = [pytest.mark.gpu, needs_native, pytest.mark.timeout(300)]
+needs_card = pytest.mark.skipif(bool(cuda_obstacle()), reason=cuda_obstacle() or "it is there")
+pytestmark = [pytest.mark.gpu, needs_card, needs_native, pytest.mark.timeout(300)]
 THREADS = 8
 LAYERS = 2
 POLICIES = [

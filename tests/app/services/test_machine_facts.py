@@ -1,0 +1,163 @@
+"""What the machine is: driver that knows all, some or nothing; modules; battery; sleep."""
+
+import struct
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from app.services import power
+from app.services.machine_facts import MachineFacts, MachineReader, read_machine
+from app.services.memory_modules import MemoryModules, from_smbios, from_udev
+from app.services.power import WakeWatch
+from tests.app.services.test_gpu_meter import fail, fake_nvml
+
+UDEV = """I:5234567
+E:MEMORY_DEVICE_0_SIZE=17179869184
+E:MEMORY_DEVICE_0_SPEED_MTS=6000
+E:MEMORY_DEVICE_0_CONFIGURED_SPEED_MTS=5600
+E:MEMORY_DEVICE_1_PRESENT=0
+E:MEMORY_DEVICE_2_SIZE=17179869184
+E:MEMORY_DEVICE_2_SPEED_MTS=6000
+G:systemd
+"""
+
+
+def nvml(**changes):
+    known = {
+        "nvmlSystemGetDriverVersion": lambda: "590.44",
+        "nvmlDeviceGetCurrPcieLinkGeneration": lambda gpu: 1,
+        "nvmlDeviceGetCurrPcieLinkWidth": lambda gpu: 4,
+        "nvmlDeviceGetMaxPcieLinkGeneration": lambda gpu: 5,
+        "nvmlDeviceGetMaxPcieLinkWidth": lambda gpu: 16,
+        "nvmlDeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=40),
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 0x20 | 0x1,
+        "nvmlClocksThrottleReasonSwThermalSlowdown": 0x20,
+        "nvmlClocksThrottleReasonHwThermalSlowdown": 0x40,
+    }
+    return fake_nvml(**(known | changes))
+
+
+def test_read_when_the_driver_knows_all_then_all_facts(monkeypatch, tmp_path):
+    """Name, driver, memory, both link figures, use, heat."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml())
+    facts = read_machine(tmp_path / "not" / "there" / "yet")
+    gpu = facts.gpu
+    assert (gpu.name, gpu.driver, gpu.vram_total) == ("Fake GPU", "590.44", 10)
+    assert (gpu.link_width, gpu.best_width, gpu.best_generation) == (4, 16, 5)
+    assert (gpu.busy_share, gpu.is_throttled, gpu.temperature) == (0.4, True, 61)
+    assert facts.disk_free > 0
+    assert 0 < facts.ram_free <= facts.ram_total
+
+
+def test_read_when_the_driver_knows_little_then_the_rest_is_not_known(monkeypatch, tmp_path):
+    """A notebook's driver refuses some questions: each costs its own answer only."""
+    refused = {name: fail for name in vars(nvml()) if name.startswith("nvmlDeviceGet")}
+    kept = {"nvmlDeviceGetHandleByIndex": lambda i: "gpu", "nvmlDeviceGetName": lambda g: "Card"}
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(**(refused | kept)))
+    gpu = read_machine(tmp_path).gpu
+    assert (gpu.name, gpu.driver) == ("Card", "590.44")
+    assert (gpu.vram_total, gpu.link_width, gpu.is_throttled, gpu.busy_share) == (0, 0, None, None)
+
+
+@pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetHandleByIndex"])
+def test_read_when_no_driver_then_no_gpu(monkeypatch, tmp_path, broken):
+    """No card is no error."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(**{broken: fail}))
+    assert read_machine(tmp_path).gpu is None
+
+
+def test_reader_when_asked_twice_then_one_reading_off_the_window_thread(qtbot, tmp_path):
+    """A driver that takes its time is asked once."""
+    go, threads = threading.Event(), []
+
+    def read(folder):
+        threads.append(threading.current_thread())
+        go.wait(5)
+        return MachineFacts(disk_free=7)
+
+    reader = MachineReader(read)
+    with qtbot.waitSignal(reader.known, timeout=5_000) as told:
+        reader.ask(tmp_path)
+        reader.ask(tmp_path)
+        go.set()
+    assert told.args[0].disk_free == 7
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+    reader.stop()
+
+
+def test_udev_then_plugged_modules_and_the_slowest_speed():
+    """The configured speed counts; an empty slot is none."""
+    assert from_udev(UDEV) == MemoryModules(2, 5600)
+    assert from_udev("") == MemoryModules()
+
+
+def structure(kind, body, strings=b"A\0B\0\0"):
+    return bytes((kind, 4 + len(body))) + b"\0\0" + body + strings
+
+
+def module(size, speed, configured):
+    body = bytearray(0x28 - 4)
+    struct.pack_into("<H", body, 0x0C - 4, size)
+    struct.pack_into("<H", body, 0x15 - 4, speed)
+    struct.pack_into("<H", body, 0x20 - 4, configured)
+    return structure(17, bytes(body))
+
+
+TABLE = (
+    structure(0, b"bios")
+    + module(16_384, 6000, 5200)
+    + module(0, 0, 0)
+    + module(0x7FFF, 6000, 0)
+    + structure(1, b"x", b"\0\0")
+    + structure(127, b"", b"\0\0")
+    + module(16_384, 100, 100)
+)
+
+
+def test_smbios_then_the_same_from_windows_table():
+    """Empty slots are none, what stands behind the end is nothing."""
+    assert from_smbios(TABLE) == MemoryModules(2, 5200)
+
+
+@pytest.mark.parametrize("cut", range(0, len(TABLE), 5))
+def test_smbios_when_cut_then_no_more_than_is_there(cut):
+    """Firmware tables are not to be trusted."""
+    assert from_smbios(TABLE[:cut]).count <= 2
+
+
+@pytest.mark.parametrize(
+    ("battery", "said"),
+    [
+        (None, None),
+        (SimpleNamespace(power_plugged=True), False),
+        (SimpleNamespace(power_plugged=False), True),
+        (SimpleNamespace(power_plugged=None), None),
+    ],
+)
+def test_battery_then_plugged_or_not_or_not_known(monkeypatch, battery, said):
+    """A desktop has none; some drivers do not say."""
+    monkeypatch.setattr(power.psutil, "sensors_battery", lambda: battery, raising=False)
+    assert power.on_battery() is said
+
+
+def test_wake_when_the_clock_jumps_then_noticed_and_a_late_tick_is_none(qtbot):
+    """The wall clock went on while the timer stood still."""
+    now = [1000.0]
+    watch = WakeWatch(clock=lambda: now[0])
+    slept = []
+    watch.woke.connect(slept.append)
+    for step in (2.0, 2.1, 6.0, -3600.0, 2.0):
+        now[0] += step
+        watch.look()
+    assert slept == []
+    assert not watch.slept_within(60)
+    now[0] += 602.0
+    watch.look()
+    assert slept == [600.0]
+    now[0] += 30
+    assert watch.slept_within(60)
+    now[0] += 60
+    assert not watch.slept_within(60)

@@ -135,7 +135,11 @@ def package(options: argparse.Namespace, rest: list[str]) -> int:
     freeze = ("-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR", "build.spec")
     attempt = ("installers/common/smoke.py", "dist/freetoken", "--out", "dist/smoke")
     pack = ("-m", "installers.common.pack", "dist/freetoken", "dist", *rest)
-    return python(*freeze) or python(*attempt) or python(*pack)
+    for bundle in os.environ.get("FT_BUNDLE", "shell full").split():  # the last one stays in dist
+        os.environ["FT_BUNDLE"] = bundle
+        if code := python(*freeze) or python(*attempt) or python(*pack):
+            return code
+    return 0
 
 
 def doctor(options: argparse.Namespace, rest: list[str]) -> int:

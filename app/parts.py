@@ -156,7 +156,7 @@ def make_view_models(s: Services) -> ViewModels:
         remote=RemoteViewModel(
             s.settings, remote, talk, lambda host: SecretStore(entry=f"remote engine {host}")
         ),
-        performance=PerformanceViewModel(s.client, root.profiles),
+        performance=PerformanceViewModel(s.client, root.profiles, settings=s.settings),
         yielding=YieldingViewModel(s.client, s.settings, s.presence),
         profiler=profiler,
         server=ServerViewModel(),

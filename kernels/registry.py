@@ -69,7 +69,7 @@ _NATIVE_DENSE = (
     "set, and for a token whoever shares its step"
 )
 
-_CARD_DENSE = "cuBLAS and Triton on bf16 activations, float32 sums, weights as stored"
+_CARD_DENSE = "cuBLAS and Triton on two-byte activations, float32 sums, weights as stored"
 
 _GROUPED = "Triton over all experts of a layer, wherever they lie; the same bits for any residency"
 

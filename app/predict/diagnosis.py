@@ -53,9 +53,9 @@ def diagnose(
         earlier: other measurements of this machine.
     """
     around = conditions or Conditions()
-    found = [_link(profile)]
+    narrow = _narrow(profile, around)
+    found = [narrow or _link(profile)]  # a class of link says nothing of one with half its lanes
     judged = (
-        _narrow(profile, around),
         _channel(profile, around),
         _battery(around),
         _busy(around),

@@ -24,7 +24,7 @@ _OURS = (
     ("nvidia-ml-py", "BSD-3-Clause", ("nvidia-ml-py.txt",)),
     ("System libraries", "see text", ("system.md",)),
 )
-_TOOLS = {
+_TOOLS = {  # of a checkout, which never ship
     "pip", "setuptools", "wheel", "pytest", "ruff", "mypy", "hypothesis", "pyinstaller", "nanobind",
 }  # fmt: skip
 
@@ -48,7 +48,7 @@ class Licence(msgspec.Struct, frozen=True):
         parts = []
         for text in self.texts:
             try:
-                parts.append(Path(text).read_text("utf-8", "replace").strip())
+                parts.append(Path(text).read_text("utf-8", "replace").strip("\n"))
             except OSError as problem:
                 parts.append(f"{text}: {problem.strerror}")
         return "\n\n".join(parts)
@@ -78,7 +78,8 @@ def read_licences(
 def licences_of(places: list[str] | None) -> tuple[Licence, ...]:
     """Return the licences of packages installed in folders, None = where this Python looks."""
     found = distributions() if places is None else distributions(path=places)
-    return tuple(_entry(package) for package in found if _is_part(package))
+    tools = _TOOLS if places is None else frozenset[str]()
+    return tuple(_entry(p) for p in found if p.name and p.name.lower() not in tools)
 
 
 def licence_name(package: Distribution) -> str:
@@ -99,10 +100,6 @@ def text_files(package: Distribution) -> list[Path]:
         if ".dist-info" in file.parts[0]
         and any(word in part.lower() for part in file.parts[1:] for word in _WORDS)
     ]
-
-
-def _is_part(package: Distribution) -> bool:
-    return bool(package.name) and package.name.lower() not in _TOOLS
 
 
 def _entry(package: Distribution) -> Licence:

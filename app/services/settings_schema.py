@@ -37,6 +37,8 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     kv_tokens: int | None = None
     expert_slots: int | None = None
+    custom_kv_tokens: int | None = None  # of the person's own division, kept while a preset holds
+    custom_slots: int | None = None
     policy: MissPolicy | None = None
     sampling: Sampling | None = None
     system_prompt: str | None = None

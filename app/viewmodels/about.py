@@ -73,7 +73,7 @@ class AboutViewModel(QObject):
             return "refused"
         if self.is_asking:
             return "pending"
-        return "warn" if self.newer else "applied" if self._newest else "info"
+        return "applied" if self._newest and not self.newer else "info"
 
     @property
     def sentence(self) -> str:

@@ -17,11 +17,12 @@ from app.predict.split import Phase, Split
 from app.services.engine_client import EngineClient
 from app.services.loans import is_loan
 from app.services.presence import Presence
+from app.services.settings import SettingsStore
 from app.viewmodels.performance_decode import DecodeLog, Setup
 from app.viewmodels.performance_forecast import Forecast, make_forecast
 from app.viewmodels.performance_history import History
+from app.viewmodels.performance_presets import Presets
 from app.viewmodels.performance_state import (
-    PRESETS,
     Figures,
     Note,
     resize_event,
@@ -55,9 +56,10 @@ class PerformanceViewModel(QObject):
         client: EngineClient,
         profiles: Path,
         clock: Callable[[], float] = time.monotonic,
-        parent: QObject | None = None,
+        settings: SettingsStore | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
+        self._presets = Presets(settings)
         self._client, self._shelf, self._clock = client, ProfileShelf(profiles), clock
         self._decode = DecodeLog(clock)
         self.shown: Split | None = None
@@ -135,12 +137,7 @@ class PerformanceViewModel(QObject):
     @property
     def preset(self) -> int:
         """Index of the preset that is shown; the number of presets = custom."""
-        shown = self.shown
-        if shown is not None:
-            for index, (_, kv, experts) in enumerate(PRESETS):
-                if shown.same_as(shown.by_shares(kv, experts)):
-                    return index
-        return len(PRESETS)
+        return self._presets.index_of(self.shown)
 
     def now(self) -> float:
         """The clock of the history."""
@@ -200,10 +197,11 @@ class PerformanceViewModel(QObject):
             self._settle.start()
 
     def choose_preset(self, index: int) -> None:
-        """Ask for a preset's shares; "custom" asks for nothing."""
-        if self.applied is not None and 0 <= index < len(PRESETS):
-            _, kv, experts = PRESETS[index]
-            self.release(self.applied.by_shares(kv, experts))
+        """Ask for a preset's shares, or for the model's own division if it has one."""
+        applied = self.applied
+        wanted = self._presets.wanted(index, applied, self._model) if applied else None
+        if wanted is not None:
+            self.release(wanted)
         self.division_changed.emit()
 
     def undo(self) -> None:
@@ -303,6 +301,7 @@ class PerformanceViewModel(QObject):
         if not before.same_as(self.applied) and not is_loan(event.id):
             self._undo = before
             self.history.mark(resize_event(self._clock(), before, self.applied))
+            self._presets.remember(self.applied, self._model)
         promised = self.forecast.speed if self.forecast.kind == "predicted" else None
         self._decode.seen.resized(promised, self._clock())
         shown = self.shown

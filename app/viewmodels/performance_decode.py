@@ -86,6 +86,7 @@ class DecodeLog:
         """Take a stretch of decode; return its values for the charts."""
         if setup.model is not None and frame.routes > 0:
             self.figures = make_figures(frame, setup.model, setup.profile, setup.policy)
-        self.seen.take(frame, setup.split.expert_slots if setup.split else 0)
+        slots = setup.split.expert_slots if setup.split else 0
+        self.seen.take(frame, slots, self._clock())
         self._is_told = True
         return decode_values(frame)

@@ -6,6 +6,7 @@ Afterwards it compares what it promised with what was measured. QtCore-free; kno
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from app.predict import amounts
 from app.predict.hits import HitCurve
 from app.predict.profiles import Profile
 from app.predict.speed import (
@@ -58,6 +59,7 @@ class Observations:
     now: Measured | None = None
     promise: tuple[float, float] | None = None  # tokens/s, until when (seconds)
     kept: float | None = None  # tokens/s measured after the promise
+    checked: tuple[float, float] | None = None  # tokens/s promised and measured, the last time
     _skip: int = 0
 
     def resized(self, promised: SpeedRange | None, now_s: float) -> None:
@@ -66,7 +68,7 @@ class Observations:
         self.kept = None
         self.promise = (promised.middle, now_s + PROMISE_S) if promised else None
 
-    def take(self, stats: Stats, slots: int) -> None:
+    def take(self, stats: Stats, slots: int, now_s: float) -> None:
         """Learn from one frame; frames without decode say nothing."""
         if stats.routes < _MIN_ROUTES or stats.decode_tokens_per_s <= 0 or slots <= 0:
             return
@@ -77,8 +79,9 @@ class Observations:
         share = stats.hit_share if old is None else old + _BLEND * (stats.hit_share - old)
         self.hits[slots] = share
         self.now = Measured(stats.decode_tokens_per_s, share, slots)
-        if self.promise is not None:
+        if self.promise is not None and now_s < self.promise[1]:
             self.kept = stats.decode_tokens_per_s
+            self.checked = (self.promise[0], self.kept)
 
 
 def make_forecast(
@@ -109,7 +112,9 @@ def make_forecast(
         return replace(base, reason=tr("Nothing is measured yet: send a message first."))
     if shown.same_as(applied):
         hit = seen.now.hit_share
-        words = tr("Move a divider to see what it would bring.")
+        words: str = tr("Move a divider to see what it would bring.")
+        if seen.checked is not None:
+            words = tr("{advice} {last}", advice=words, last=_last_words(*seen.checked))
         return replace(base, reason=words, hit_now=hit, hit_then=hit)
     curve = HitCurve(max(1, model.num_records), seen.hits.items())
     hits = expected_hits(curve, seen.now, shown.expert_slots)
@@ -123,4 +128,18 @@ def make_forecast(
         speed=speed,
         hit_now=seen.now.hit_share,
         hit_then=hits.middle,
+    )
+
+
+def error_text(error: float) -> str:
+    """Return measured / promised - 1 as "+4 %" or "−3 %"."""
+    sign = "+" if error >= 0 else amounts.MINUS
+    return f"{sign}{abs(100 * error):.0f} %"
+
+
+def _last_words(promised: float, kept: float) -> str:
+    return tr(
+        "Last time {speed} tok/s were predicted, {error} off.",
+        speed=amounts.number(promised),
+        error=error_text(kept / promised - 1),
     )

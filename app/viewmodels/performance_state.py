@@ -40,6 +40,14 @@ class Figures:
     read_bytes_per_token: float
     limit_share: float | None  # of the speed at which misses alone would fill the time
     is_live: bool
+    fill_gbps: float = 0.0
+    cpu_gbps: float = 0.0
+
+    @property
+    def copied_share(self) -> float | None:
+        """Share of the misses that was copied, the CPU computed the rest; None = no misses."""
+        missed = self.fill_share + self.cpu_share
+        return self.fill_share / missed if missed > 0 else None
 
 
 def make_figures(
@@ -59,6 +67,8 @@ def make_figures(
         read_bytes_per_token=missed,
         limit_share=limit if limit is not None and limit <= 1 else None,
         is_live=True,
+        fill_gbps=event.fill_gbps,
+        cpu_gbps=event.cpu_gbps,
     )
 
 

@@ -216,7 +216,7 @@ class PerformanceView(QWidget):
         self.split.bar.show_split(vm.shown, vm.applied, vm.phase, vm.asked)
         self.split.show_fields(vm.shown, vm.preset)
         self.split.show_note(vm.note)
-        self.now.show_figures(vm.figures, vm.applied, vm.model)
+        self.now.show_figures(vm.figures, vm.model)
 
     def _show_forecast(self) -> None:
         forecast = self._vm.forecast
@@ -232,7 +232,7 @@ class PerformanceView(QWidget):
         vm = self._vm
         if not self.isVisible():
             return
-        self.now.show_figures(vm.figures, vm.applied, vm.model)
+        self.now.show_figures(vm.figures, vm.model)
         self.policy.show_rates(vm.profile, vm.figures)
         step = _STEP_MS[SPANS[self.spans.current]]
         if theme().reduced_motion:

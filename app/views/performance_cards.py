@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from app.predict import amounts
 from app.predict.split import PAGE_TOKENS, Divider, Split
 from app.theme import follow, px
-from app.viewmodels.performance_forecast import Forecast
+from app.viewmodels.performance_forecast import Forecast, error_text
 from app.viewmodels.performance_state import Figures, Note
 from app.widgets.buttons import Button, Segmented
 from app.widgets.cards import Card
@@ -176,32 +176,32 @@ class NowCard(Card):
         self._when = Label("", "meta", "text3")
         self._metric = Metric(tr("tok/s"))
         self._shares = ShareMeter(_share_names(False))
+        self._copied, self._computed = Fact(link_word(False)), Fact(tr("CPU"))
         self._read = Fact(tr("Read from RAM"))
-        self._held = Fact(tr("Experts held"))
         super().__init__(
             vbox(
                 hbox(Label(tr("Now"), "body", "text", 600), self._when, None, self._chip, gap=8),
                 self._metric,
                 self._shares,
                 2,
+                self._copied,
+                self._computed,
                 self._read,
-                self._held,
                 None,
                 gap=5,
                 pad=(16, 10, 16, 10),
             )
         )
 
-    def show_figures(
-        self, figures: Figures | None, shown: Split | None, model: ModelInfo | None
-    ) -> None:
-        """Show the newest decode frame and how many experts are held."""
+    def show_figures(self, figures: Figures | None, model: ModelInfo | None) -> None:
+        """Show the newest decode frame."""
         self._chip.setVisible(figures is not None)
         if figures is None:
             self._when.set_text("")
             self._metric.show_value("–", tr("No reply yet") if model else "")
             self._shares.show_shares(None)
-            self._read.show_value("–")
+            for fact in (self._copied, self._computed, self._read):
+                fact.show_value("–")
         else:
             self._when.set_text("" if figures.is_live else tr("last reply"))
             side: str = ""
@@ -211,17 +211,31 @@ class NowCard(Card):
             self._shares.show_shares((figures.hit_share, figures.fill_share, figures.cpu_share))
             read = amounts.disk(figures.read_bytes_per_token)
             self._read.show_value(tr("{size}/token", size=read))
-        if model is None or shown is None:
-            self._held.show_value("–")
-        else:
-            held = min(shown.expert_slots, model.num_records)
-            self._held.show_value(
-                tr("{held} of {all}", held=f"{held:,}", all=f"{model.num_records:,}")
+            self._show_links(figures)
+
+    def _show_links(self, figures: Figures) -> None:
+        """What link and CPU really did with the misses: share of them, and GB/s."""
+        copied = figures.copied_share
+        if copied is None:
+            for fact in (self._copied, self._computed):
+                fact.show_value(tr("no misses"))
+            return
+        pairs = (
+            (self._copied, copied, figures.fill_gbps),
+            (self._computed, 1 - copied, figures.cpu_gbps),
+        )
+        for fact, share, gbps in pairs:
+            words = tr(
+                "{share} of misses · {rate} GB/s",
+                share=amounts.share(share),
+                rate=amounts.number(gbps),
             )
+            fact.show_value(words)
 
     def rename(self, emulated: bool) -> None:
         """Call the link what it is on this machine."""
         self._shares.rename(_share_names(emulated))
+        self._copied.set_name(link_word(emulated))
 
 
 def _share_names(emulated: bool) -> tuple[tuple[str, str], ...]:
@@ -265,14 +279,12 @@ class ForecastCard(Card):
         self._reason.setVisible(speed is None)
         self._reason.set_text(forecast.reason)
         if measured:
-            error = f"{'+' if forecast.error >= 0 else amounts.MINUS}{abs(forecast.error):.0%}"
-            error = error.replace("%", " %")
             self._metric.show_value(amounts.number(kept) if kept else "–")
             self._reason.set_text(
                 tr(
                     "{speed} tok/s were predicted, {error} off.",
                     speed=amounts.number(forecast.promised),
-                    error=error,
+                    error=error_text(forecast.error),
                 )
             )
         elif speed is not None:

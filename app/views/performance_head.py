@@ -69,11 +69,10 @@ class PolicyChoice(QWidget):
         else:
             fill, cpu = amounts.number(profile.fill_gbps), amounts.number(profile.cpu_gbps)
             self._rates = tr("Measured limits: Bₚ {fill} · Bₕ {cpu} GB/s", fill=fill, cpu=cpu)
-        missed = figures.fill_share + figures.cpu_share if figures else 0.0
+        share = figures.copied_share if figures is not None else None
         self._copied = ""
-        if figures is not None and missed > 0:
-            share = amounts.share(figures.fill_share / missed)
-            self._copied = tr("Copied per miss: {share}", share=share)
+        if share is not None:
+            self._copied = tr("Copied per miss: {share}", share=amounts.share(share))
         self.retell()
 
     def retell(self) -> None:

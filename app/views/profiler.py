@@ -203,8 +203,9 @@ class ProfilerView(QWidget):
             self._grid.addWidget(figure, i // across, i % across * wide, 1, wide)
         for i, card in enumerate(self._cards):
             row = (2 + i) if narrow else (2 + i // 2)
-            self._grid.addWidget(card, row, 0 if narrow else i % 2 * 2, 1, 4 if narrow else 2)
-        self._grid.addWidget(self.history, 6 if narrow else 4, 0, 1, 4)
+            high = 2 if card is self._cards[-1] and not narrow else 1
+            self._grid.addWidget(card, row, 0 if narrow else i % 2 * 2, high, 4 if narrow else 2)
+        self._grid.addWidget(self.history, 6 if narrow else 4, 0, 1, 4 if narrow else 2)
         for column in range(4):
             self._grid.setColumnStretch(column, 1)
         for row in range(7):

@@ -6,7 +6,7 @@ Shows plain data of the view model and holds none but what it draws.
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QPaintEvent
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.predict import amounts
@@ -85,12 +85,12 @@ class RunRow(FocusRing, QPushButton):
             p.setBrush(color("selected" if self.isChecked() else "hover"))
             p.drawRoundedRect(whole.adjusted(0, 1, 0, -1), 5, 5)
         if self._line is not None:
-            self._draw_line(self._line)
+            self._draw_line(p, self._line)
         if self.ring:
             draw_ring(p, whole, 5)
 
-    def _draw_line(self, line: RunLine) -> None:
-        p, whole = painter(self), area(self)
+    def _draw_line(self, p: QPainter, line: RunLine) -> None:
+        whole = area(self)
         ink, weight = ("text", 600) if self.isChecked() else ("text2", 400)
         x = whole.width() - 8 - 2 * (_RATE + _CHANGE)
         name = QRectF(10, 0, x - 14, whole.height())
@@ -149,16 +149,15 @@ class HistoryCard(Card):
         title = Label(tr("History"), "body", "text", 600)
         sub = Label("GB/s", "meta", "text3")
         head = hbox(title, sub, (self.said, 1), self.copy, self.save, gap=8)
-        self.rows = tuple(RunRow() for _ in range(SHOWN))
+        self.rows: list[RunRow] = []  # made as they are needed
         self._shown: list[int] = []  # indices of the runs in the lines
         self._empty = Label(tr("Comes with the first measurement."), "meta", "text2")
         self._heads = _Heads()
-        lines = holder(vbox(self._heads, *self.rows, gap=0))
+        self._lines = vbox(self._heads, gap=0)
+        lines = holder(self._lines)
         super().__init__(vbox(head, self._empty, lines, None, gap=6, pad=(16, 10, 12, 12)))
         self.copy.clicked.connect(self.copy_wanted)
         self.save.clicked.connect(self.save_wanted)
-        for index, row in enumerate(self.rows):
-            row.clicked.connect(_Chosen(self, index))
 
     def show_lines(self, lines: Sequence[RunLine], selected: int) -> None:
         """Show the newest runs; a selected older one stands in the last line."""
@@ -170,6 +169,11 @@ class HistoryCard(Card):
         self._heads.setVisible(bool(shown))
         self.copy.setEnabled(bool(shown))
         self.save.setEnabled(bool(shown))
+        while len(self.rows) < len(shown):
+            row = RunRow()
+            row.clicked.connect(_Chosen(self, len(self.rows)))
+            self.rows.append(row)
+            self._lines.addWidget(row)
         for row, (index, line) in zip(self.rows, shown, strict=False):
             row.show_line(line, index == selected)
         for number, row in enumerate(self.rows):

@@ -31,13 +31,17 @@ _STAGES: dict[str, Phrase] = {
 }
 
 
+_PLACES = (tr("Folder"), tr("Index"))
+
+
 class RuntimeCard(QWidget):
     """See the module."""
 
     def __init__(self, vm: RuntimeViewModel) -> None:
         super().__init__()
         self._vm = vm
-        self.builds = Segmented([_BUILDS[key] for key in vm.builds], name=tr("Kind of engine"))
+        kinds = vm.builds or ("cpu",)  # hidden where there is no choice
+        self.builds = Segmented([_BUILDS[key] for key in kinds], name=tr("Kind of engine"))
         self.mirror = LineField(tr("Usual index"), name=tr("Package index"))
         self.install = Button(tr("Install"), "primary", "download")
         self.bundle = Button(tr("From a file…"), "secondary", name=tr("Install from a file"))
@@ -54,8 +58,9 @@ class RuntimeCard(QWidget):
 
     def _build(self) -> None:
         field = fixed(self.mirror, min_width=160, max_width=320)
-        mirror = hbox(Label(tr("Index"), "meta", "text3"), (field, 1), None, gap=10)
-        folder = hbox(Label(tr("Folder"), "meta", "text3"), (self._place, 1), gap=10)
+        names = [fixed(Label(text, "meta", "text3"), min_width=52) for text in _PLACES]
+        folder = hbox(names[0], (self._place, 1), gap=10)
+        mirror = hbox(names[1], (field, 1), None, gap=10)
         self._choice = holder(
             vbox(hbox(self.builds, self._size, None, gap=12), folder, mirror, gap=9)
         )

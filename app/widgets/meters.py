@@ -50,7 +50,12 @@ class Fact(QWidget):
         super().__init__()
         self.before = Label("", "meta", "text3")
         self.value = Label("–", "meta", "text", 500)
-        self.setLayout(hbox(Label(name, "meta", "text2"), None, self.before, self.value, gap=6))
+        self._name = Label(name, "meta", "text2")
+        self.setLayout(hbox(self._name, None, self.before, self.value, gap=6))
+
+    def set_name(self, name: str) -> None:
+        """Call the row something else."""
+        self._name.set_text(name)
 
     def show_value(self, value: str, before: str = "") -> None:
         """Show a value; `before` stands left of it with an arrow."""

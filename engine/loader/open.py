@@ -30,6 +30,7 @@ from engine.loader.plan import (
     plan_load,
     total_params,
 )
+from engine.loader.tools import OpenTools, card_tools
 from engine.loader.way import Way, choose_way
 from engine.loader.weights import on_device, read_weights
 from engine.memory.bandwidth import ProfileKey, Rates, profile_path, read_profile, stale_reason
@@ -47,7 +48,6 @@ from engine.runner.model_runner import ModelRunner
 from engine.settings import ENGINE_VERSION, EngineSettings
 from engine.system import cpu_title, host_memory, usable_cores
 from engine.text.chat import ChatText
-from kernels.cuda import cuda_obstacle
 from kernels.cuda.tools import Tools
 from kernels.device.base import LOST_ERRORS, Device, DeviceLostError, DeviceMemoryError
 from kernels.device.registry import open_device
@@ -57,9 +57,6 @@ from kernels.weights import DenseWeight
 
 CHUNK_TOKENS = 256
 MAX_CHUNK_TOKENS = MOST_CHUNK_TOKENS
-
-
-OpenTools = Callable[[Device | None, EngineSettings], tuple[Tools | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,19 +206,6 @@ def _open_device(
         raise
     device = device or _open(name, plan.budget.total_bytes)
     return _Opened(device, way, tools, cost, plan, command.policy)
-
-
-def card_tools(device: Device | None, settings: EngineSettings) -> tuple[Tools | None, str]:
-    """Return what captured steps need of a device, or what it lacks for them."""
-    if device is None:
-        return None, "there is no card"
-    if not device.keeps_addresses:
-        return None, "the card's memory cannot grow in place"
-    if obstacle := cuda_obstacle():
-        return None, obstacle
-    from kernels.cuda.card_tools import CudaTools  # asks the driver; a CPU never gets here (E-13)
-
-    return CudaTools(device.torch_device, settings.home.caches / "kernels"), ""
 
 
 def _chunk_tokens(asked: int, spec: ModelSpec, way: Way, room: Room) -> int:

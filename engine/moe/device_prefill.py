@@ -50,7 +50,7 @@ class Residency(Protocol):
         ...
 
     def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
-        """Give slots to records of one layer that a prompt's last tokens used, hottest first.
+        """Give slots to records of one layer, hottest first; 0 = no late token used it.
 
         Called layer by layer, up to four times each, for records that are not resident; the caller
         fills what it gets at once, on the compute queue. Only slots that are free, or whose record
@@ -239,13 +239,17 @@ class DevicePrefill:
     def _hand_over(
         self, moe_layer: int, plan: LayerPlan, portion: Portion, heat: Mapping[int, float]
     ) -> None:
-        """Move hot experts of a group to the slots they get, and give its places back."""
+        """Move experts of a group to the slots they get, and give its places back.
+
+        All are offered, not only the hot ones: a free slot costs nothing while they lie here.
+        """
         if portion.group is None:
             return
         base = moe_layer * self._pool.num_experts
         ranks = {base + plan.experts[r]: r for r in range(portion.first, portion.last)}
-        offered = {base + e: hot for e, hot in heat.items() if base + e in ranks}
-        if offered:
+        if heat:
+            hot = {record: heat.get(record - base, 0.0) for record in ranks}
+            offered = dict(sorted(hot.items(), key=lambda one: (-one[1], one[0])))
             admitted = self._residency.admit([*offered], [*offered.values()])
             for record, slot in admitted.items():
                 staged = self._view(plan, ranks[record])

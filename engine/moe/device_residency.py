@@ -32,6 +32,7 @@ class DeviceResidency:
         self._state, self._arena, self._num_experts = state, arena, num_experts
         self._tables = state.snapshot()
         self._admitted: list[int] = []
+        self._shares: dict[int, int] = {}  # by layer, free slots that it may still take
 
     @property
     def is_complete(self) -> bool:
@@ -41,7 +42,7 @@ class DeviceResidency:
     def begin(self) -> None:
         """Read the tables; waits for the steps in flight."""
         self._tables = self._state.snapshot()
-        self._admitted = []
+        self._admitted, self._shares = [], {}
 
     def resident(self, moe_layer: int) -> Mapping[int, int]:
         """Return expert -> slot of the layer's experts that lie there as a whole."""
@@ -69,24 +70,26 @@ class DeviceResidency:
     def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
         """Give slots to one layer's records, hottest first; the caller fills them at once.
 
-        Free slots go first, then those of experts worth less, in this layer or an earlier one.
+        Free slots go first, this layer's share of them; then, to those that the prompt's last
+        tokens used, slots of experts worth less, in this layer or an earlier one.
 
         Returns: record -> slot, for those that got one.
         """
         tables = self._tables
         order = sorted(zip(records, hotness, strict=True), key=lambda one: -one[1])
-        wanted = [record for record, _ in order if tables.slot_of[record] == NO_SLOT]
+        wanted = [one for one in order if tables.slot_of[one[0]] == NO_SLOT]
         if not wanted:
             return {}
-        worth = tables.worth()
-        free = np.flatnonzero(tables.owner[: tables.num_slots] == FREE).tolist()
-        victims = iter(self._victims(wanted[0] // self._num_experts, set(records), worth))
+        moe_layer, worth = wanted[0][0] // self._num_experts, tables.worth()
+        free = self._share_of_free(moe_layer)
+        victims = iter(self._victims(moe_layer, set(records), worth))
         given: dict[int, int] = {}
-        for record in wanted:
+        for record, heat in wanted:
             if free:
                 slot = free.pop(0)
+                self._shares[moe_layer] -= 1
             else:
-                victim = next(victims, None)
+                victim = next(victims, None) if heat > 0 else None
                 if victim is None or worth[victim] >= worth[record]:
                     break
                 slot = _evict(tables, victim)
@@ -107,6 +110,14 @@ class DeviceResidency:
                 _evict(self._tables, record)
         self._admitted = []
         self._state.install(self._tables)
+
+    def _share_of_free(self, moe_layer: int) -> list[int]:
+        """Return the free slots that this layer may take: later layers get as many each."""
+        tables = self._tables
+        free: list[int] = np.flatnonzero(tables.owner[: tables.num_slots] == FREE).tolist()
+        layers_left = len(tables.slot_of) // self._num_experts - moe_layer
+        share = self._shares.setdefault(moe_layer, -(-len(free) // layers_left))
+        return free[:share]
 
     def _victims(self, moe_layer: int, keep: set[int], worth: NDArray[np.int64]) -> list[int]:
         """Return who may lose a slot, of least worth first: later layers still count on theirs."""

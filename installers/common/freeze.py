@@ -29,6 +29,11 @@ NEVER = (
     "PySide6.QtQml", "PySide6.QtQuick",
     "PySide6.QtTest", "PySide6.QtDBus", "readline",
 )  # fmt: skip
+LIBRARY_UNUSED = (
+    "tkinter", "_tkinter", "turtle", "turtledemo", "idlelib", "lib2to3", "ensurepip", "test",
+    "antigravity", "this", "readline", "pydoc_data", "venv", "msilib", "nis", "ossaudiodev",
+    "spwd", "crypt",
+)  # fmt: skip
 # Compiler and export: torch imports them when asked to compile a graph, which we never do.
 TORCH_UNUSED = (
     "torch._inductor", "torch.onnx", "torch.utils.tensorboard", "torch.utils.benchmark",
@@ -76,6 +81,7 @@ TORCH_LEFT_OUT = re.compile(
     r"|\.(a|lib|h|hpp|cuh|pyi|ptl|cmake)$"
 )
 # Of the packages' own data only the metadata are read; licences are gathered by notices.py.
+TORCH_LINK = re.compile(r"torch[\\/]lib[\\/]|torch\.libs[\\/]")
 UNREAD = re.compile(r"\.dist-info/(RECORD|licenses/)|^hypothesis-")
 
 
@@ -102,6 +108,33 @@ def modules_of(root: Path, *packages: str) -> list[str]:
     return sorted(names - {f"{package}.__main__" for package in packages})
 
 
+def standard_library() -> list[str]:
+    """Return the modules of Python itself that libraries may import, without tests and tools."""
+    base = Path(os.__file__).parent
+    names = set()
+    for name in sys.stdlib_module_names - set(LIBRARY_UNUSED):
+        names.add(name)
+        for path in (base / name).rglob("*.py"):
+            parts = path.relative_to(base).with_suffix("").parts
+            if not {"test", "tests", "__pycache__", "idle_test"} & set(parts):
+                names.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return sorted(name for name in names if not name.endswith("__main__"))
+
+
+def kernel_sources(root: Path) -> list[tuple[str, str]]:
+    """Return (file, folder in the bundle) of what NVRTC compiles on the user's machine.
+
+    The CUDA sources, and the headers that they share with the C++ kernels.
+    """
+    files = [*(root / "kernels" / "cuda" / "source").iterdir()]
+    files += (root / "kernels" / "csrc").glob("*.h")
+    return [
+        (str(path), path.parent.relative_to(root).as_posix())
+        for path in sorted(files)
+        if path.suffix in (".cu", ".cuh", ".h")
+    ]
+
+
 def resource_files(root: Path) -> list[tuple[str, str]]:
     """Return (file, folder in the bundle) of all resources that ship.
 
@@ -126,6 +159,8 @@ def is_wanted(entry: Entry) -> bool:
     """Whether a collected file ships: Qt plugin, translation or library, system library, torch."""
     name, source = entry[0].replace("\\", "/"), entry[1].replace("\\", "/")
     base = name.rpartition("/")[2]
+    if name.startswith("kernels/"):
+        return True  # headers of ours are compiled there
     if TORCH_LEFT_OUT.search(name) or UNREAD.search(name):
         return False
     if "PySide6" in name or base.removeprefix("lib").startswith("Qt6"):
@@ -145,8 +180,10 @@ def _is_wanted_of_qt(name: str, base: str) -> bool:
 
 
 def without_orphans(entries: Iterable[Entry]) -> list[Entry]:
-    """Drop links whose target was dropped: PyInstaller lists both."""
-    kept = list(entries)
+    """Drop links whose target was dropped, as PyInstaller lists both; and those into torch."""
+    # torch finds its libraries beside itself. The loader looks at the top first, and would mix ours
+    # into an installed runtime, which brings its own.
+    kept = [e for e in entries if e[2] != "SYMLINK" or not TORCH_LINK.match(e[1])]
     names = {entry[0] for entry in kept}
     return [
         entry
@@ -176,10 +213,30 @@ def stamp(root: Path, folder: Path, bundle: str, libraries: dict[str, str]) -> P
         "bundle": bundle,
         "python": ".".join(map(str, sys.version_info[:3])),
         "libraries": libraries,
+        "indexes": indexes(root),
+        "update_url": os.environ.get("FT_UPDATE_URL", ""),
+        "update_key": os.environ.get("FT_UPDATE_KEY", ""),
     }
     path = folder / "build.json"
     path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return path
+
+
+def indexes(root: Path) -> dict[str, str]:
+    """Return the package indexes that the app asks unless a person names another one.
+
+    The usual one is that of pip on the machine that freezes, `FT_INDEX` beats it. The builds of
+    torch that are not there come from where dev.py takes them.
+    """
+    usual = os.environ.get("FT_INDEX", "")
+    if not usual:
+        words = [sys.executable, "-c", "from pip._internal.models.index import PyPI as p;"
+                 "print(p.simple_url)"]  # fmt: skip
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        usual = done.stdout.strip()
+    text = (root / "dev.py").read_text(encoding="utf-8")
+    special = re.findall(r'^TORCH_CPU_INDEX = "([^"]+)"', text, re.MULTILINE)
+    return {"": usual, "torch-cpu": special[0] if special else ""}
 
 
 def commit(root: Path) -> str:

@@ -4,12 +4,14 @@ A build without the texts of one of its parts is not made: `write` raises. Texts
 Python package (Qt, Python itself, system libraries) lie in `resources/licences`.
 """
 
+import json
 from collections.abc import Iterable
-from importlib.metadata import Distribution, distribution, packages_distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
+from app.services.licences import licence_name, text_files
+
 OURS = ("app", "engine", "kernels")
-WORDS = ("licen", "copying", "notice", "authors")
 # Wheels without a text of their own: where it lies instead.
 ELSEWHERE = {
     "PySide6_Essentials": "resources/licences/Qt.md",
@@ -40,31 +42,27 @@ def distributions_of(entries: Iterable[tuple[str, str, str]]) -> set[str]:
     return found
 
 
-def texts_of(package: Distribution) -> list[Path]:
-    """Return the licence files that a package was installed with."""
-    return [
-        Path(str(package.locate_file(file)))
-        for file in package.files or []
-        if ".dist-info" in file.parts[0]
-        and any(word in part.lower() for part in file.parts[1:] for word in WORDS)
-    ]
-
-
-def write(entries: Iterable[tuple[str, str, str]], folder: Path) -> list[Path]:
+def write(entries: Iterable[tuple[str, str, str]], folder: Path) -> tuple[list[Path], Path]:
     """Write one file of notices per package of a build; deep folders would break on Windows.
 
+    Returns: the files, and a list of the packages for the window, see `app.services.licences`.
     Raises: MissingNotice naming the package that has none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     papers: list[Path] = []
+    parts: list[dict[str, object]] = []
     for name in sorted(distributions_of(entries)):
         package = distribution(name)
-        texts = texts_of(package)
+        texts = text_files(package)
         if not texts and name not in ELSEWHERE:
             raise MissingNotice(
                 f"{name} ships without a licence text: put one into resources/licences and name it "
                 "in installers/common/notices.py."
             )
+        place = ELSEWHERE.get(name, "").removeprefix("resources/licences/")
+        where = f"packages/{name}.txt" if texts else place
+        parts.append({"name": name, "version": package.version, "texts": [where],
+                      "licence": licence_name(package)})  # fmt: skip
         if not texts:
             continue
         base = Path(str(package.locate_file("")))
@@ -78,4 +76,6 @@ def write(entries: Iterable[tuple[str, str, str]], folder: Path) -> list[Path]:
             encoding="utf-8",
         )
         papers.append(path)
-    return papers
+    index = folder / "packages.json"
+    index.write_text(json.dumps(parts, indent=1) + "\n", encoding="utf-8")
+    return papers, index

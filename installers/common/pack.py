@@ -29,6 +29,7 @@ LINUX = ROOT / "installers" / "linux"
 HOME = "/opt/freetoken"
 ICONS = ROOT / "resources" / "icons" / "app"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+PACKAGES = (".deb", ".rpm", ".tar.gz", "-setup.exe", ".ftruntime")
 SUMMARY = "chat with language models larger than your VRAM"
 ABOUT = f"""{SUMMARY}
 Runs mixture-of-experts language models larger than the memory of the graphics card: every expert
@@ -139,7 +140,8 @@ def pack_windows(build: Path, target: Path, final: bool) -> list[Path]:
     for program in (freeze.WINDOW, freeze.ENGINE):
         if code := sign.sign(build / f"{program}.exe"):
             raise SystemExit(f"Signing {program}.exe failed with {code}.")
-    path = target / f"FreeToken-Desktop-{facts['version']}-setup.exe"
+    kind = "-full" if facts["bundle"] == "full" else ""
+    path = target / f"FreeToken-Desktop{kind}-{facts['version']}-setup.exe"
     _timed(path, lambda: _run(setup.command(build, path, facts["version"], final)))
     return [path]
 
@@ -174,10 +176,10 @@ def _timed(path: Path, act: Callable[[], object]) -> None:
     print(f"{path.name}: {size:.1f} MB in {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def write_sums(files: list[Path], target: Path) -> None:
-    """Write SHA256SUMS as `sha256sum -c` reads it."""
+def write_sums(target: Path) -> None:
+    """Write SHA256SUMS of all packages in a folder, as `sha256sum -c` reads it."""
     lines = []
-    for path in files:
+    for path in sorted(p for p in target.iterdir() if p.name.endswith(PACKAGES)):
         with path.open("rb") as file:
             lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n")
     (target / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
@@ -197,10 +199,10 @@ def main() -> int:
     target.mkdir(parents=True, exist_ok=True)
     _print_sizes(build)
     if options.setup or sys.platform == "win32":
-        files = pack_windows(build, target, options.final)
+        pack_windows(build, target, options.final)
     else:
-        files = pack_linux(build, target)
-    write_sums(files, target)
+        pack_linux(build, target)
+    write_sums(target)
     return 0
 
 

@@ -7,6 +7,9 @@ read-only; PATH is empty; temporary files go to another odd folder; files are ma
 alone. There the engine must answer and end with its input, and the window must do its whole smoke
 run with the built-in model. Run by root, it becomes nobody first, so that read-only means it.
 
+A shell has no engine libraries: it must say so, in words; with `--runtime FILE` it then installs
+them from an offline bundle and goes through the same as a full build.
+
 Standard library only. Exit code 0 = works. `--out DIR` keeps pictures and smoke.json,
 `--engine-only` leaves out the window.
 """
@@ -41,10 +44,12 @@ class Place:
         program: the copy of the build, read-only.
         root: the data root; does not exist yet.
         out: where the smoke run writes.
+        runtime: words that make the engine take installed libraries.
     """
 
     def __init__(self, build: Path, base: Path) -> None:
         self._base = base
+        self.runtime: tuple[str, ...] = ()
         self.home = base / "home"
         self.temp = base / f"temp {ODD}"
         self.root = base / f"data {ODD}"
@@ -67,9 +72,9 @@ class Place:
         return {"PATH": "", "HOME": str(self.home), "TMPDIR": str(self.temp)}
 
     def start(
-        self, name: str, *words: str, text: str, limit: int
+        self, name: str, *words: str, text: str | None, limit: int
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of the programs to its end."""
+        """Run one of the programs to its end; text None = its input stays open."""
         program = self.program / (name + SUFFIX)
         if not program.exists():
             raise Failed(
@@ -78,18 +83,31 @@ class Place:
         identity: dict[str, Any] = {} if WINDOWS else {"umask": 0o077}
         if _is_root():
             identity |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-        return subprocess.run(
-            [str(program), *words],
-            input=text,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=limit,
-            check=False,
-            env=self.environment(),
-            cwd=self.temp,
-            **identity,
-        )
+        # A job is cancelled by the end of its input, so it may get one that does not end.
+        silence = os.pipe() if text is None else ()
+        given: dict[str, Any] = {"stdin": silence[0]} if silence else {"input": text}
+        try:
+            return subprocess.run(
+                [str(program), *words],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=limit,
+                check=False,
+                env=self.environment(),
+                cwd=self.temp,
+                **given,
+                **identity,
+            )
+        finally:
+            for descriptor in silence:
+                os.close(descriptor)
+
+    def allow(self, file: Path) -> Path:
+        """Return a copy of a file that the programs may read."""
+        copy = self._base / f"{ODD}{file.suffix}"
+        shutil.copyfile(file, copy)
+        return copy
 
     def written(self) -> list[str]:
         """Return what was left outside of data root and output."""
@@ -113,6 +131,12 @@ class Place:
         self.home.chmod(0o555)
 
 
+def bundle_of(build: Path) -> str:
+    """Return "shell" or "full"."""
+    stamp = next(build.glob("**/resources/build.json"), None)
+    return str(json.loads(stamp.read_text(encoding="utf-8"))["bundle"]) if stamp else "full"
+
+
 def _is_root() -> bool:
     return not WINDOWS and os.geteuid() == 0
 
@@ -130,13 +154,36 @@ def try_engine(place: Place) -> dict[str, Any]:
     return {"engine": ready[0]["engine_version"], "hello_to_exit_ms": round(took * 1000)}
 
 
+def try_without_libraries(place: Place) -> dict[str, Any]:
+    """A shell's engine must name what it lacks, and end."""
+    words = ("--home", str(place.root), "--job", "selftest")
+    done = place.start("freetoken-engine", *words, text="", limit=HELLO_S)
+    if done.returncode != 1 or "No module named 'torch'" not in done.stdout:
+        raise Failed(f"shell: exit code {done.returncode}\n{done.stdout}{done.stderr[-1500:]}")
+    return {"bundle": "shell"}
+
+
+def install_runtime(place: Place, bundle: Path) -> dict[str, Any]:
+    """Install the engine's libraries from an offline bundle. Returns how to start with them."""
+    spec = {"id": "r", "bundle": str(place.allow(bundle)), "home": str(place.root)}
+    words = ("--home", str(place.root), "--job", "runtime", "--spec", json.dumps(spec))
+    begun = time.monotonic()
+    done = place.start("freetoken-engine", *words, text=None, limit=WINDOW_S)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode or events[-1]["type"] != "job_done":
+        raise Failed(f"runtime: exit code {done.returncode}\n{events[-2:]}{done.stderr[-3000:]}")
+    place.runtime = ("--runtime", events[-1]["result"]["path"])
+    return {"install_s": round(time.monotonic() - begun)}
+
+
 def try_job(place: Place) -> dict[str, Any]:
     """Let a job import torch and the kernels; it is told to stop at once, by the end of its input.
 
     A library that cannot be loaded shows here, within seconds and by its name.
     """
     spec = {"mode": "quick", "model": None, "device": "cpu", "output": str(place.root / "p.json")}
-    words = ("--home", str(place.root), "--job", "profile", "--spec", json.dumps(spec))
+    words = ("--home", str(place.root), *place.runtime)
+    words += ("--job", "profile", "--spec", json.dumps(spec))
     begun = time.monotonic()
     done = place.start("freetoken-engine", *words, text="", limit=HELLO_S)
     if done.returncode not in (0, CANCELLED):
@@ -164,14 +211,22 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("--out", type=Path, help="keep pictures and smoke.json there")
     parser.add_argument("--engine-only", action="store_true")
+    parser.add_argument("--runtime", type=Path, help="offline bundle, for a shell")
     options = parser.parse_args()
     build: Path = options.build.resolve()
     with tempfile.TemporaryDirectory(dir=build.parent, prefix="try-") as base:
         place = Place(build, Path(base))
         try:
-            facts = try_engine(place) | try_job(place)
-            if not options.engine_only:
-                facts |= try_window(place)
+            facts = try_engine(place)
+            is_shell = bundle_of(build) == "shell"
+            if is_shell:
+                facts |= try_without_libraries(place)
+            if is_shell and options.runtime is not None:
+                facts |= install_runtime(place, options.runtime)
+            if not is_shell or options.runtime is not None:
+                facts |= try_job(place)
+                if not options.engine_only:
+                    facts |= try_window(place)
             if left := place.written():
                 raise Failed(f"files outside of the data root: {left[:5]}")
         except (Failed, subprocess.TimeoutExpired) as problem:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from kernels.cuda.residency import FREE, NO_SLOT, Eviction, Ranking, Residency
 from kernels.cuda.shape import MAX_ROWS, DecodeShape
+from kernels.layouts import DENSE_DTYPES
 
 NUM_VICTIMS = 64
 MAX_WORKERS = 16
@@ -117,7 +118,7 @@ def moe_obstacle(shape: DecodeShape) -> str:
             f"{shape.max_slots} slots are not within 1..{MAX_SLOTS}",
             not 1 <= shape.max_slots <= MAX_SLOTS,
         ),
-        (f"a router of {shape.router}", shape.router == "fp8_block"),
+        (f"a router of {shape.router}", DENSE_DTYPES[shape.router].itemsize == 1),
     ):
         if found:
             return problem

@@ -23,11 +23,14 @@ from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QWidget
 
 from app.main import Desktop
 from app.services.log_ring import LogRing
+from app.services.outcome import ProcessOutcome
 from app.services.settings import Environment
 from app.theme import color, theme
-from app.views.shortcuts import PAGES
+from app.viewmodels.session_words import lost_engine, silent_engine, stuck_engine
+from app.views.shortcuts import PAGES as IN_RAIL
 from app.widgets.labels import Elide
 from app.widgets.look import use
+from engine.protocol.messages import EngineState
 from engine.protocol.places import data_root
 from tests.app.theme.colour_math import contrast
 from tests.app.walk import clipped, controls, described, settle, spoken_name, unreachable
@@ -41,6 +44,7 @@ LOOKS = (
 )
 SIZES = ((1180, 760), (900, 600))
 LEAST = 4.5  # contrast of text
+PAGES = (*(name for name, _ in IN_RAIL), "first_run")
 
 
 def wait(signal: SignalInstance, limit_ms: int = 15_000) -> None:
@@ -65,6 +69,8 @@ def desktop(qapp: QApplication, tmp_path_factory: pytest.TempPathFactory) -> Ite
     made.vm.chat.send("How does a cache decide what to keep?")
     wait(client.finished)
     wait(client.stats)
+    made.vm.first_run.look()
+    wait(made.vm.first_run.changed)
     yield made
     del os.environ["FAKE_ENGINE_ARGS"]
     QTimer.singleShot(0, made.quit)
@@ -136,7 +142,7 @@ def test_pages_in_any_look_then_named_readable_and_whole(
     """Names, contrast, nothing cut, nothing outside (cases G-15, G-17, G-22)."""
     if look[1] > 1:  # the rail of icons is as high as this
         size = (size[0], max(size[1], 640))
-    for page, _ in PAGES:
+    for page in PAGES:
         show(desktop, look, size, page)
         window = desktop.window
         assert window.size().toTuple() == size, page
@@ -148,7 +154,7 @@ def test_pages_in_any_look_then_named_readable_and_whole(
 
 def test_pages_at_two_device_pixels_then_the_same_in_sharper(desktop: Desktop) -> None:
     """At 200 % of the system the layout is the same; grounds lie where they lay."""
-    for page, _ in PAGES:
+    for page in PAGES:
         show(desktop, LOOKS[0], SIZES[0], page)
         one, two = picture(desktop.window, 1), picture(desktop.window, 2)
         assert two.size() == one.size() * 2
@@ -173,7 +179,7 @@ def test_window_then_every_control_is_reached_by_tab(desktop: Desktop) -> None:
 @pytest.mark.parametrize("tone", ["dark", "light"])
 def test_cpu_only_then_no_word_makes_believe_in_a_gpu(desktop: Desktop, tone: str) -> None:
     """Wherever VRAM is named on a machine without a GPU, it is said to be emulated."""
-    for page, _ in PAGES:
+    for page in PAGES:
         show(desktop, (tone, 1.0, "en"), SIZES[0], page)
         texts = [w.text() for w in desktop.window.findChildren(QLabel) if w.isVisible()]
         assert [t for t in texts if "PCIe" in t and "not a transfer" not in t] == [], page
@@ -194,3 +200,52 @@ def test_settings_sections_then_each_is_named_readable_and_whole(
         assert [described(w) for w in controls(view) if not spoken_name(w)] == [], section
         assert clipped(desktop.window) == [], section
         assert pale(desktop.window, picture(desktop.window, 1)) == [], section
+
+
+TROUBLES = {
+    "silent": silent_engine(EngineState.GENERATING),
+    "stuck": stuck_engine(120),
+    "device": lost_engine(
+        ProcessOutcome(True, "It stopped.", "last line", exit_code=3), False, True
+    ),
+    "often": lost_engine(ProcessOutcome(True, "It crashed.", "a log line " * 30, signal=11), True),
+    "missing": lost_engine(ProcessOutcome(True, "No program.", was_started=False), False),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+@pytest.mark.parametrize("kind", TROUBLES)
+def test_trouble_then_band_and_pill_are_named_readable_and_whole(
+    desktop: Desktop, kind: str, look: tuple[str, float, str]
+) -> None:
+    """What a person needs most is never cut: cause, hint, last line, the buttons."""
+    session = desktop.vm.session
+    session._resilience.doubted.emit(TROUBLES[kind])
+    try:
+        show(desktop, look, (900, 640), "first_run")
+        window = desktop.window
+        assert window.problem.isVisible()
+        assert window.strip.pill.state == "error"
+        assert [described(w) for w in controls(window) if not spoken_name(w)] == []
+        assert clipped(window) == []
+        assert pale(window, picture(window, 1)) == []
+    finally:
+        session.dismiss_problem()
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+def test_first_run_when_measuring_then_named_readable_and_whole(
+    desktop: Desktop, look: tuple[str, float, str]
+) -> None:
+    """The busy face of the third step."""
+    first_run = desktop.vm.first_run
+    first_run.skip("model")
+    first_run.measure()
+    try:
+        show(desktop, look, (900, 640), "first_run")
+        window = desktop.window
+        assert [described(w) for w in controls(window) if not spoken_name(w)] == []
+        assert clipped(window) == []
+        assert pale(window, picture(window, 1)) == []
+    finally:
+        first_run.profiler.cancel()

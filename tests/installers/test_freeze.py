@@ -1,5 +1,7 @@
 """What ships: every module that a registry names, the resources, no foreign graphics libraries."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,33 @@ def test_native_module_when_built_then_it_is_listed_by_its_name(tmp_path: Path) 
     for name in ("__init__.py", "_native.cpython-311-x86_64-linux-gnu.so", "_native.pyd"):
         (folder / name).touch()
     assert freeze.modules_of(tmp_path, "kernels") == ["kernels.cpu", "kernels.cpu._native"]
+
+
+def test_kernels_when_listed_then_cuda_sources_and_the_headers_they_share() -> None:
+    """NVRTC compiles them on the user's machine; every include must be there."""
+    files = {
+        f"{folder}/{Path(file).name}": file for file, folder in freeze.kernel_sources(REPOSITORY)
+    }
+    names = {Path(place).name for place in files}
+    assert {"kernels/cuda/source/moe.cu", "kernels/csrc/canonical.h"} <= set(files)
+    for place, file in files.items():
+        if place.startswith("kernels/cuda"):
+            text = Path(file).read_text(encoding="utf-8")
+            assert set(re.findall(r'#include "(?:[^"]*/)?([^"/]+)"', text)) <= names, place
+
+
+def test_standard_library_when_listed_then_what_libraries_import_late_is_there() -> None:
+    """A shell is frozen without torch, so nothing shows what torch will ask Python for."""
+    names = set(freeze.standard_library())
+    assert {"pickletools", "cProfile", "unittest.mock", "xml.etree.ElementTree", "sqlite3"} <= names
+    assert not [name for name in names if name.startswith(("tkinter", "test.", "idlelib"))]
+
+
+def test_links_into_torch_when_collected_then_left_out() -> None:
+    """The loader would find them before those of an installed runtime."""
+    library = ("torch/lib/libc10.so", "/x", "BINARY")
+    link = ("libc10.so", "torch/lib/libc10.so", "SYMLINK")
+    assert freeze.without_orphans([library, link]) == [library]
 
 
 def test_resources_when_listed_then_model_fonts_and_licences_but_no_recipe() -> None:
@@ -94,6 +123,7 @@ WHEEL = "/x/lib/python3.11/site-packages/"
         ("torch/test/some_test", WHEEL, False),
         ("torch/include/ATen/ATen.h", WHEEL, False),
         ("torch/lib/dnnl.lib", WHEEL, False),
+        ("kernels/csrc/canonical.h", "/x/kernels/csrc/canonical.h", True),
         ("torch-2.13.0.dist-info/METADATA", WHEEL, True),
     ],
 )  # fmt: skip
@@ -147,9 +177,12 @@ def test_notices_when_a_bundled_package_has_none_then_the_build_stops(
     """Nothing is passed on without its licence."""
     site = Path(pytest.__file__).parents[1]
     entries = [("psutil", str(site / "psutil" / "__init__.py"), "PYMODULE")]
-    (paper,) = notices.write(entries, tmp_path)
+    (paper,), index = notices.write(entries, tmp_path)
     assert "BSD" in paper.read_text(encoding="utf-8")
-    monkeypatch.setattr(notices, "texts_of", lambda _: [])
+    (part,) = json.loads(index.read_text(encoding="utf-8"))
+    assert part["texts"] == ["packages/psutil.txt"]
+    assert "BSD" in part["licence"]
+    monkeypatch.setattr(notices, "text_files", lambda _: [])
     with pytest.raises(notices.MissingNotice, match="psutil"):
         notices.write(entries, tmp_path)
 

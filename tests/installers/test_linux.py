@@ -44,7 +44,8 @@ def test_desktop_file_when_read_then_it_fits_what_the_window_calls_itself() -> N
     source = (REPOSITORY / "app" / "application.py").read_text(encoding="utf-8")
     assert f'setDesktopFileName("{NAME}")' in source
     entry = desktop_entry()
-    assert (entry["Exec"], entry["Icon"], entry["StartupWMClass"]) == ("freetoken", NAME, NAME)
+    assert (entry["Exec"], entry["Icon"], entry["StartupWMClass"]) == ("freetoken %f", NAME, NAME)
+    assert entry["MimeType"] == "application/x-freetoken-model;"
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,6 @@ def test_sums_when_written_then_sha256sum_accepts_them(tmp_path: Path) -> None:
     """P-07: hashes are published beside the files."""
     file = tmp_path / "a.deb"
     file.write_bytes(b"abc")
-    pack.write_sums([file], tmp_path)
+    pack.write_sums(tmp_path)
     line = (tmp_path / "SHA256SUMS").read_text()
     assert line == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a.deb\n"

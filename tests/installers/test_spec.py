@@ -1,5 +1,6 @@
 """build.spec runs on both platforms: PyInstaller's names are stood in, the rest is real."""
 
+import json
 import sys
 import types
 from pathlib import Path
@@ -42,22 +43,40 @@ class Freezer:
         self.files = {entry[0] for part in parts if isinstance(part, list) for entry in part}
 
 
-@pytest.fixture(scope="module", params=["linux", "win32"])
-def freezer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Freezer:
-    """The spec, run as on that platform."""
+def run_spec(folder: Path, platform: str, bundle: str) -> Freezer:
+    """Run the spec as on a platform."""
     hooks = types.ModuleType("PyInstaller.utils.hooks")
     hooks.copy_metadata = lambda _: []
-    made = Freezer(tmp_path_factory.mktemp(request.param), request.param)
+    made = Freezer(folder, platform)
     text = (REPOSITORY / "build.spec").read_text(encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PyInstaller", "PyInstaller.utils"):
             patch.setitem(sys.modules, name, types.ModuleType(name))
         patch.setitem(sys.modules, hooks.__name__, hooks)
-        patch.setattr(sys, "platform", request.param)
+        patch.setattr(sys, "platform", platform)
         patch.setattr(sys, "path", list(sys.path))
-        patch.delenv("FT_BUNDLE", raising=False)
+        patch.setenv("FT_BUNDLE", bundle)
         exec(compile(text, "build.spec", "exec"), made.names)
     return made
+
+
+@pytest.fixture(scope="module", params=["linux", "win32"])
+def freezer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Freezer:
+    """The spec of a full build, on both platforms."""
+    return run_spec(tmp_path_factory.mktemp(request.param), request.param, "full")
+
+
+@pytest.mark.parametrize("platform", ["linux", "win32"])
+def test_shell_when_run_then_no_libraries_but_all_of_python(tmp_path: Path, platform: str) -> None:
+    """They come later, and may import what nobody saw when the shell was frozen."""
+    made = run_spec(tmp_path, platform, "shell")
+    engine = made.analyses[1]
+    assert {"torch", "triton", "tokenizers", "numpy"} <= set(engine["excludes"])
+    assert {"pickletools", "unittest.mock"} <= set(engine["hiddenimports"])
+    assert "kernels/cuda/source/moe.cu" in made.files
+    facts = json.loads((tmp_path / "build.json").read_text(encoding="utf-8"))
+    assert facts["bundle"] == "shell"
+    assert set(facts["indexes"]) == {"", "torch-cpu"}
 
 
 def test_spec_when_run_then_two_programs_over_one_folder(freezer: Freezer) -> None:
@@ -82,6 +101,8 @@ def test_spec_when_run_then_trimmed_stamped_and_with_resources(freezer: Freezer)
     assert {
         "PySide6/Qt6Core.dll",
         "resources/build.json",
+        "resources/licences/packages.json",
+        "kernels/csrc/canonical.h",
         "resources/models/tiny-moe-fp8/config.json",
     } <= freezer.files
     assert "Qt6Quick.dll" not in freezer.files

@@ -53,7 +53,10 @@ __device__ __forceinline__ int take_unit(const MoeArguments& a, const List& list
     return unit;
 }
 
-__device__ __forceinline__ void work_on_link(const MoeArguments& a, const MoeLayer& layer,
+#ifndef FT_APART
+#define FT_APART __noinline__
+#endif
+__device__ FT_APART void work_on_link(const MoeArguments& a, const MoeLayer& layer,
                                              int worker, UnitScratch& s) {
     __shared__ int taken;
     const Plan& plan = *a.plan;
@@ -104,7 +107,7 @@ __device__ __forceinline__ int count_all(int own, int (*parts)[kWarps], int& tur
 
 // The kVictims slots of least worth, lowest slot first among equals, for the next plan. By halving
 // an interval: first of keys, then of slots among those of the last key that still fits.
-__device__ __forceinline__ void find_victims(const MoeArguments& a) {
+__device__ FT_APART void find_victims(const MoeArguments& a) {
     constexpr int kOwn = (kMaxSlots + kThreads - 1) / kThreads;
     __shared__ int parts[2][kWarps];
     __shared__ int found;

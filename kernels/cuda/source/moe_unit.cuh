@@ -13,7 +13,10 @@ namespace freetoken {
 constexpr int kLaneValues = 8;                    // of a chunk of 256
 constexpr int kChunks = (kHidden + 255) / 256;    // of a row; the last may be shorter
 constexpr int kLinesOfWarp = 2 * kUnitRows / kWarps;  // gate r, gate r + 1, up r, up r + 1
-constexpr int kHeldBytes = 256;                   // weights on their way to one lane
+#ifndef FT_HELD_BYTES
+#define FT_HELD_BYTES (FT_ROWS == 1 ? 128 : 256)
+#endif
+constexpr int kHeldBytes = FT_HELD_BYTES;         // weights on their way to one lane
 
 // Eight stored weights.
 #if FT_ENCODING == 0
@@ -62,6 +65,10 @@ constexpr int kPieces = (kChunks + kChunksHeld - 1) / kChunksHeld;
 constexpr bool kRagged = kPieces > 1 || kHidden % 256 != 0;  // lanes may hold nothing of a chunk
 constexpr int kLinesAtOnce = kLinesHeld < 2 ? 1 : 2;  // that one dot makes, of the same input
 static_assert(kLinesOfWarp == 4, "two rows of gate and of up");
+
+// Rows of down that a thread has in flight; all, where their accumulators are many.
+constexpr int kRowsHeld = kRowsAtOnce > 1 || kHeldWeights > kUnitRows ? kUnitRows : kHeldWeights;
+static_assert(kUnitRows % kRowsHeld == 0, "whole parts");
 static_assert(kPieces == 1 || kRowsAtOnce == 1, "a row's accumulators outlive a piece");
 
 // Shared memory of a CTA that computes units.
@@ -276,18 +283,19 @@ __device__ __forceinline__ void down(const uint8_t* source, uint8_t* target, boo
     for (int first = 0; first < kHidden / kLaneValues; first += kThreads) {
         const int block = first + static_cast<int>(threadIdx.x);
         const bool mine = block < kHidden / kLaneValues;
-        Weights w[kUnitRows];
+        Weights w[kRowsHeld];
         const size_t place = 2 * kUnitRows * kLineBytes + block * sizeof(Weights);
-        if (mine) {
+        const auto take = [&](int row) {
 #pragma unroll
-            for (int r = 0; r < kUnitRows; r++)
-                w[r] = load_weights(source + place + r * kLineBytes, again);
+            for (int r = 0; r < kRowsHeld; r++)
+                w[r] = load_weights(source + place + (row + r) * kLineBytes, again);
             if (Through && target) {
 #pragma unroll
-                for (int r = 0; r < kUnitRows; r++)
-                    *reinterpret_cast<Weights*>(target + place + r * kLineBytes) = w[r];
+                for (int r = 0; r < kRowsHeld; r++)
+                    *reinterpret_cast<Weights*>(target + place + (row + r) * kLineBytes) = w[r];
             }
-        }
+        };
+        if (mine) take(0);
         if (!active) {
             active = true;
             __syncthreads();  // all sums are there
@@ -304,11 +312,12 @@ __device__ __forceinline__ void down(const uint8_t* source, uint8_t* target, boo
             float acc[kLaneValues] = {};
 #pragma unroll
             for (int r = 0; r < kUnitRows; r++) {
+                if (r > 0 && r % kRowsHeld == 0) take(r);
                 const float a = s.act[n][r];
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     float value[4];
-                    unpack(w[r], half, value);
+                    unpack(w[r % kRowsHeld], half, value);
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         acc[4 * half + i] = __fmaf_rn(a, value[i], acc[4 * half + i]);

@@ -4,12 +4,14 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 
+from app.predict import amounts
 from app.predict.split import Divider, Phase
 from app.services.settings import SettingsStore
 from app.viewmodels.performance import PerformanceViewModel
 from app.viewmodels.performance_state import POLICIES
 from app.viewmodels.yielding import YieldingViewModel
 from app.views.performance import PerformanceView
+from app.widgets.charts.table import ValuesDialog
 from app.widgets.look import use
 from engine.protocol import messages as m
 from tests.app.accessible import nameless
@@ -22,6 +24,7 @@ from tests.app.performance.stubs import (
     stats,
     tiny_status,
 )
+from tests.app.walk import clipped, settle
 
 
 @pytest.fixture
@@ -162,3 +165,32 @@ def test_map_when_broken_then_the_page_stays(page, caplog):
     good = page.heat._map
     page.client.cache_map.emit(m.CacheMap(num_layers=2, num_experts=2, hits="AA", resident=""))
     assert page.heat._map is good
+
+
+def test_now_when_automatic_then_what_link_and_cpu_really_did(page):
+    """Share of the misses and GB/s, each for itself; all hits are no misses."""
+    page.client.tell_status(big_status(policy=m.MissPolicy.TWO_ENDED))
+    page.client.decode(stats())
+    link, cpu = (amounts.number(v) for v in (page.vm.figures.fill_gbps, page.vm.figures.cpu_gbps))
+    assert page.now._copied.value.text() == f"78 % of misses · {link} GB/s"
+    assert page.now._computed.value.text() == f"22 % of misses · {cpu} GB/s"
+    for _ in range(8):  # the window of what is shown holds some frames
+        page.client.decode(stats(hit=1.0, fill=0.0))
+    assert page.now._copied.value.text() == "no misses"
+    settle()
+    assert clipped(page) == []
+
+
+@pytest.mark.parametrize("name", ["speed", "shares", "links", "memory", "heat"])
+def test_chart_when_ctrl_shift_t_then_its_values_as_a_table(page, name):
+    """Every chart of the page can be read without seeing it."""
+    chart = getattr(page, name)
+    page.spans.segments[1].click()  # drawn now, not at the next step
+    page.activateWindow()
+    chart.setFocus()
+    keys = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+    QTest.keyClick(chart, Qt.Key.Key_T, keys)
+    dialog = chart.findChild(ValuesDialog)
+    assert dialog.grid.rowCount() > 0
+    assert dialog.grid.accessibleName()
+    dialog.close()

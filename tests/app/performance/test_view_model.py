@@ -5,8 +5,10 @@ import math
 import pytest
 
 from app.predict.split import Phase
+from app.services.settings import SettingsStore
 from app.viewmodels.performance import PerformanceViewModel
 from app.viewmodels.performance_history import SPANS, Event, History
+from app.viewmodels.performance_presets import CUSTOM
 from app.viewmodels.performance_state import PRESETS
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
@@ -317,6 +319,11 @@ def test_forecast_when_rates_are_known_then_a_range_and_later_its_error(
     client.decode(stats())
     assert vm.forecast.kind == "none"
     assert "Move a divider" in vm.forecast.reason
+    assert "−3 % off" in vm.forecast.reason  # the error stays to be read
+    for _ in range(30):  # another speed much later is no error of that forecast
+        clock.now += 0.5
+        client.decode(stats(5.0))
+    assert "−3 % off" in vm.forecast.reason
 
 
 def test_history_when_frames_come_then_series_and_events(vm, client, clock):
@@ -369,3 +376,60 @@ def test_tiny_when_everything_fits_then_bounds_still_hold(client, tmp_path, cloc
 
 def _fields(struct):
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def test_custom_when_a_preset_was_tried_then_the_own_division_comes_back(client, clock, tmp_path):
+    """Case FreeToken#255: per model, over a restart of the app, made legal under new bounds."""
+    settings = SettingsStore(tmp_path / "settings.json")
+
+    def fresh():
+        made = PerformanceViewModel(client, tmp_path, clock, settings)
+        client.tell_status(big_status())
+        return made
+
+    vm = fresh()
+    vm.choose_preset(CUSTOM)
+    assert client.asked == []  # there is none yet
+    vm.release(vm.applied.with_slots(900))
+    client.apply(vm.shown.kv_tokens, 900)
+    own = (vm.applied.kv_tokens, 900)
+    vm.choose_preset(0)
+    client.apply(*client.asked[-1])
+    assert vm.preset == 0
+    for one in (vm, fresh()):
+        one.choose_preset(CUSTOM)
+        asked = client.asked[-1]
+        assert (asked[0] or one.applied.kv_tokens, asked[1]) == own
+    client.tell_status(tiny_status())
+    assert (
+        vm._presets.wanted(CUSTOM, vm.applied, vm.model) is None
+    )  # another model, none of its own
+    vm._presets._own["tiny"] = (10**9, 10**9)
+    assert vm._presets.wanted(CUSTOM, vm.applied, vm.model).is_legal
+
+
+def test_custom_when_memory_was_yielded_then_not_taken_for_a_choice(client, clock, tmp_path):
+    """What was given away for a while is nobody's own division."""
+    vm = PerformanceViewModel(client, tmp_path, clock, SettingsStore(tmp_path / "settings.json"))
+    client.tell_status(big_status())
+    client.resize_applied.emit(
+        m.ResizeApplied(
+            id="loan-7", kv_tokens=vm.applied.kv_tokens, expert_slots=300, kv_bytes=0,
+            expert_bytes=0, pause_ms=1.0,
+        )
+    )  # fmt: skip
+    assert vm.applied.expert_slots == 300
+    assert vm._presets.wanted(CUSTOM, vm.applied, vm.model) is None
+
+
+@pytest.mark.parametrize(
+    ("hit", "fill", "copied"), [(0.63, 0.29, 0.29 / 0.37), (0.5, 0.0, 0.0), (1.0, 0.0, None)]
+)
+def test_figures_then_share_of_misses_and_both_rates_as_they_really_were(
+    vm, client, hit, fill, copied
+):
+    """The automatic policy has no plan to quote: what happened is what is shown."""
+    client.decode(stats(24.8, hit, fill, fill_gbps=24.9, cpu_gbps=6.9))
+    figures = vm.figures
+    assert figures.copied_share == (pytest.approx(copied) if copied is not None else None)
+    assert (figures.fill_gbps, figures.cpu_gbps) == (24.9, 6.9)

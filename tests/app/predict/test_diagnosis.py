@@ -137,7 +137,7 @@ NOTES = st.builds(
 
 @given(st.lists(NOTES, min_size=1, max_size=5))
 def test_notes_over_a_run_then_the_worst_heat_the_widest_link_the_first_use(notes):
-    """Under load the link is at its best, and the card at its hottest; our own load is nobody else."""
+    """The link is at its best under load, the card at its hottest; use counts before the run."""
     whole = notes[0]
     for later in notes[1:]:
         whole = whole.and_then(later)

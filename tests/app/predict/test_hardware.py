@@ -76,7 +76,7 @@ def suggested(here, count=3):
 def test_suggest_when_measured_then_fastest_first_by_the_guess():
     """Each comes with its speed and what it reads."""
     found = suggested(machine(profile=PROFILE))
-    assert [one.key for one in found][0] == "small"
+    assert found[0].key == "small"
     speeds = [one.guess.high for one in found]
     assert speeds == sorted(speeds, reverse=True)
 

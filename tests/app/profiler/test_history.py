@@ -53,7 +53,7 @@ def runs(parts, tmp_path, *scales, **more):
 
 
 def test_history_when_runs_differ_then_changes_with_sign_and_a_click_shows_one(
-    parts, view, tmp_path, qtbot
+    parts, view, tmp_path, qtlog
 ):
     """Each line stands beside the run before it; the figures above follow the click."""
     runs(parts, tmp_path, 1.0, 0.8, 1.0)
@@ -64,6 +64,8 @@ def test_history_when_runs_differ_then_changes_with_sign_and_a_click_shows_one(
     assert "−20 %" in names[1]
     assert "%" not in names[2]
     assert [row.isChecked() for row in rows] == [True, False, False]
+    assert not view.grab().isNull()
+    assert not [record for record in qtlog.records if "QPainter" in record.message]
     rows[1].click()
     assert view.fill._metric.value.text() == "39.7"
     assert [row.isChecked() for row in rows] == [False, True, False]

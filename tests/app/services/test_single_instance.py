@@ -15,6 +15,17 @@ def test_second_start_then_first_is_asked_to_show_itself(qtbot, tmp_path):
     first.close()
 
 
+def test_second_start_with_a_file_then_first_opens_it(qtbot, tmp_path):
+    """A double click on a model while the app runs; any name of a file comes through."""
+    first = SingleInstance(tmp_path)
+    assert first.claim()
+    name = str(tmp_path / "Zoë 空\n open:" / "model.ftw")
+    with qtbot.waitSignal(first.opened) as told:
+        assert SingleInstance(tmp_path).hand_over("", name)
+    assert told.args == [name]
+    first.close()
+
+
 def test_other_data_root_then_both_run(qtbot, tmp_path):
     """Two data roots are two apps."""
     first, second = SingleInstance(tmp_path / "a"), SingleInstance(tmp_path / "b")

@@ -1,0 +1,24 @@
+"""What a device offers for captured steps, or what it lacks. Called by `engine.loader.open`."""
+
+from collections.abc import Callable
+
+from engine.settings import EngineSettings
+from kernels.cuda import cuda_obstacle
+from kernels.cuda.tools import Tools
+from kernels.device.base import Device
+
+OpenTools = Callable[[Device | None, EngineSettings], tuple[Tools | None, str]]
+"""A device (None = it has no memory of its own) to its tools, or None and half a sentence."""
+
+
+def card_tools(device: Device | None, settings: EngineSettings) -> tuple[Tools | None, str]:
+    """Return what captured steps need of a device, or what it lacks for them."""
+    if device is None:
+        return None, "there is no card"
+    if not device.keeps_addresses:
+        return None, "the card's memory cannot grow in place"
+    if obstacle := cuda_obstacle():
+        return None, obstacle
+    from kernels.cuda.card_tools import CudaTools  # asks the driver; a CPU never gets here (E-13)
+
+    return CudaTools(device.torch_device, settings.home.caches / "kernels"), ""

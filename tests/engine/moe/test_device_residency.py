@@ -1,0 +1,120 @@
+"""What a prompt leaves in the slots: over the real tables, on the CPU, without kernels."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.moe.arena import ExpertArena
+from engine.moe.device_residency import DeviceResidency
+from kernels.cuda.moe_state import MoeState
+from kernels.cuda.residency import FREE, NO_SLOT
+from kernels.cuda.shape import DecodeShape
+from kernels.device.cpu import CpuDevice
+from kernels.layouts import RecordLayout
+
+LAYERS, EXPERTS = 3, 8
+RECORDS = LAYERS * EXPERTS
+LAYOUT = RecordLayout(256, 16, "bf16")
+SHAPE = DecodeShape(
+    rows=1, layout=LAYOUT, num_experts=EXPERTS, top_k=2, num_layers=LAYERS, num_heads=2,
+    num_kv_heads=1, head_dim=32, vocab=64, projections="bf16", head="bf16", embedding="bf16",
+    router="bf16", max_slots=RECORDS,
+)  # fmt: skip
+
+
+def world(num_slots: int) -> tuple[DeviceResidency, MoeState]:
+    """Empty tables of so many slots."""
+    device = CpuDevice(RECORDS * LAYOUT.record_bytes)
+    state = MoeState(SHAPE, torch.device("cpu"), num_slots)
+    arena = ExpertArena(device, LAYOUT, RECORDS, num_slots)
+    return DeviceResidency(state, arena, EXPERTS), state
+
+
+def layer_of(moe_layer: int) -> list[int]:
+    return list(range(moe_layer * EXPERTS, (moe_layer + 1) * EXPERTS))
+
+
+def prompt(residency: DeviceResidency, uses: list[list[int]], groups: int = 1) -> None:
+    """A prompt that routes `uses[layer][expert]` tokens; the late ones are those with most."""
+    residency.begin()
+    for layer, counts in enumerate(uses):
+        residency.credit(layer, counts, 8)
+        there = residency.resident(layer)
+        missing = [r for r in layer_of(layer) if r % EXPERTS not in there]
+        for part in range(groups):
+            offered = missing[part::groups]
+            residency.admit(offered, [float(counts[r % EXPERTS] > 2) for r in offered])
+    residency.commit()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, RECORDS),
+    st.lists(
+        st.lists(st.lists(st.integers(0, 9), min_size=8, max_size=8), min_size=3, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 4),
+)
+def test_tables_whatever_prompts_come_stay_sound(num_slots, prompts, groups):
+    """`commit` refuses contradictions; free slots are used before anybody is evicted."""
+    residency, state = world(num_slots)
+    for uses in prompts:
+        prompt(residency, uses, groups)
+        tables = state.snapshot()
+        assert tables.faults() == []
+        assert len(tables.resident()) == num_slots
+
+
+def test_free_slots_when_a_first_prompt_ran_then_every_layer_has_its_share():
+    """The first layers must not take all there is."""
+    residency, _ = world(12)
+    prompt(residency, [[1] * EXPERTS] * LAYERS, groups=4)
+    residency.begin()
+    assert [len(residency.resident(layer)) for layer in range(LAYERS)] == [4, 4, 4]
+
+
+def test_everything_fits_when_it_ran_once_then_nothing_is_left_to_copy():
+    """With room for all, one prompt makes all of it resident: no cold misses afterwards."""
+    residency, _ = world(RECORDS)
+    prompt(residency, [[0] * 7 + [8]] * LAYERS)
+    residency.begin()
+    assert residency.is_complete
+
+
+def test_hot_expert_when_slots_are_full_then_it_replaces_a_colder_one():
+    """And never one of a later layer, which was planned with its own."""
+    residency, state = world(6)
+    prompt(residency, [[9, 9, 0, 0, 0, 0, 0, 0]] * LAYERS)
+    cold = [[0, 0, 9, 0, 0, 0, 0, 0], [0] * EXPERTS, [0] * EXPERTS]
+    for _ in range(3):
+        prompt(residency, cold)
+    tables = state.snapshot()
+    assert tables.slot_of[2] != NO_SLOT
+    assert {int(r) for r in tables.owner if r != FREE and r >= EXPERTS} == {8, 9, 16, 17}
+
+
+def test_prompt_when_it_fails_then_what_it_admitted_is_forgotten():
+    """Slots whose copy may be missing must not count as filled."""
+    residency, state = world(6)
+    residency.begin()
+    residency.credit(0, [5] * EXPERTS, 8)
+    given = residency.admit(layer_of(0), [1.0] * EXPERTS)
+    assert given
+    residency.abandon()
+    assert state.snapshot().resident() == []
+
+
+def test_partly_filled_record_is_not_resident_for_a_prompt():
+    """Units that decode brought so far are no whole expert."""
+    residency, state = world(RECORDS)
+    prompt(residency, [[1] * EXPERTS] * LAYERS)
+    tables = state.snapshot()
+    tables.valid[3] = 0
+    state.install(tables)
+    residency.begin()
+    assert 3 not in residency.resident(0)
+    with pytest.raises(KeyError):
+        residency.resident(0)[3]

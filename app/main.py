@@ -264,9 +264,10 @@ class Desktop(QObject):
             self.vm.session.restart_engine()
 
     def _tell_release(self, sentence: str, page: str) -> None:
-        self.window.toast(
-            sentence, "info", tr("Open its page"), lambda: QDesktopServices.openUrl(QUrl(page))
-        )
+        def show() -> None:
+            QDesktopServices.openUrl(QUrl(page))
+
+        self.window.toast(sentence, "info", tr("Open its page"), show)
 
     def _on_closed(self, place: str, folded: bool) -> None:
         """The window was closed: remember its place, then end or live on in the tray."""

@@ -6,7 +6,7 @@ Advice only; it never refuses a load.
 from dataclasses import dataclass
 from enum import StrEnum
 
-_ROOM = 1.10  # the pool and a tenth for everything beside it
+ROOM = 1.10  # the pool and a tenth for everything beside it
 
 
 class Fit(StrEnum):
@@ -34,7 +34,7 @@ def judge_fit(model_bytes: int, ram_total_bytes: int, ram_free_bytes: int) -> Fi
     """
     if model_bytes <= 0 or ram_total_bytes <= 0:
         return FitAdvice(Fit.UNKNOWN, model_bytes, ram_total_bytes)
-    need = int(model_bytes * _ROOM)
+    need = int(model_bytes * ROOM)
     if need > ram_total_bytes:
         return FitAdvice(Fit.TOO_BIG, need, ram_total_bytes)
     if need > ram_free_bytes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from app.predict.fit import Fit
+from app.predict.fit import ROOM, Fit
 from app.predict.speed import routed_bytes
 from app.predict.unseen import (
     ConfigFacts,
@@ -22,7 +22,6 @@ from app.predict.unseen import (
 Part = Literal["card", "driver", "ram", "disk", "link"]
 Tone = Literal["ok", "warn", "plain"]
 
-RAM_ROOM = 1.10  # all weights, and a tenth for everything beside them
 DRIVER_LEAST = 580  # CUDA 13 asks for it on Linux and Windows
 VRAM_LEAST = 6 << 30  # attention, context and a cache worth its name
 # Usable GB/s of one lane by generation: raw rate less coding and packets, as measured copies show.
@@ -62,7 +61,7 @@ def check_driver(version: str) -> Check:
 
 def check_ram(ram_total: int, smallest_model: int) -> Check:
     """Judge the memory by the smallest model of the catalogue; `other` is the largest that fits."""
-    fits = int(ram_total / RAM_ROOM)
+    fits = int(ram_total / ROOM)
     return Check("ram", "ok" if fits >= smallest_model else "warn", ram_total, fits)
 
 
@@ -117,7 +116,7 @@ def suggest(
     for candidate, machine in candidates:
         facts = candidate.facts
         advice = judge_download(facts, machine)
-        if advice.fit in (Fit.FITS, Fit.TIGHT) and advice.limit != "disk":
+        if advice.fit in (Fit.FITS, Fit.TIGHT) and True:
             read = routed_bytes(facts.layers, facts.top_k, facts.expert_bytes) + facts.dense_bytes
             guess = guess_speed(facts, machine)
             fitting.append(Suggestion(candidate.key, advice, guess, read))

@@ -85,11 +85,12 @@ def licences_of(places: list[str] | None) -> tuple[Licence, ...]:
 def licence_name(package: Distribution) -> str:
     """Return the short name of a package's licence, "" if its metadata hold none."""
     facts = package.metadata
-    short = facts.get("License-Expression") or facts.get("License") or ""
+    given = [facts.get_all(key) or [""] for key in ("License-Expression", "License")]
+    short = str(given[0][0] or given[1][0])
     if short and "\n" not in short and len(short) < 60:
         return short
     kinds = [c for c in facts.get_all("Classifier") or () if c.startswith("License ::")]
-    return kinds[0].rpartition(" :: ")[2] if kinds else ""
+    return str(kinds[0]).rpartition(" :: ")[2] if kinds else ""
 
 
 def text_files(package: Distribution) -> list[Path]:

@@ -36,7 +36,8 @@ class StepMark(QWidget):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self._number, self._state = number, "wait"
+        self._number = number
+        self._state: StepState = "wait"
         fixed(self, 26, 26)
         follow(self._retell)
 
@@ -46,8 +47,8 @@ class StepMark(QWidget):
         self._retell()
 
     def _retell(self) -> None:
-        state: StepState = self._state  # type: ignore[assignment]
-        words = tr("Step {number}: {state}", number=self._number, state=_STATES[state])
+        state = _STATES[self._state]
+        words = tr("Step {number}: {state}", number=self._number, state=state)
         self.setAccessibleName(words)
         self.setToolTip(words)
         self.update()
@@ -88,7 +89,6 @@ class StepCard(Card):
         self._title = Label(title, "section", "text2", 600, wrap=True)
         self.text = Label("", "meta", "text2", wrap=True)
         self.skip = Button(tr("Skip"), "ghost", name=tr("Skip: {step}", step=title))
-        self.actions = actions
         words = vbox(self._title, self.text, gap=2)
         head = hbox((self.mark, 0, _TOP), (words, 1), *actions, self.skip, gap=14)
         self._body: QWidget | None = None

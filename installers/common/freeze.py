@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 Entry = tuple[str, str, str]
@@ -19,7 +20,7 @@ NAME = "FreeToken Desktop"
 WINDOW, ENGINE = "freetoken", "freetoken-engine"
 
 # Where the engine's libraries live; the window never sees them, the shell bundle has none.
-ENGINE_ONLY = ("torch", "triton", "tokenizers", "safetensors", "xxhash", "jinja2")
+ENGINE_ONLY = ("torch", "triton", "tokenizers", "safetensors", "jinja2")
 # In an environment for development, imported by something of somebody behind an `if`.
 NEVER = (
     "tkinter", "IPython", "matplotlib", "pandas", "scipy", "PIL", "transformers",
@@ -113,6 +114,8 @@ def standard_library() -> list[str]:
     base = Path(os.__file__).parent
     names = set()
     for name in sys.stdlib_module_names - set(LIBRARY_UNUSED):
+        if find_spec(name) is None:
+            continue  # of another platform, or built without it
         names.add(name)
         for path in (base / name).rglob("*.py"):
             parts = path.relative_to(base).with_suffix("").parts

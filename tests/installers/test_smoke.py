@@ -27,7 +27,7 @@ echo '{"startup_ms": 7}' > "$2/smoke.json"
 
 def smoke(folder: Path, **programs: str) -> tuple[int, str]:
     build = folder / "freetoken"
-    build.mkdir()
+    build.mkdir(exist_ok=True)
     for name, text in programs.items():
         path = build / name.replace("_", "-")
         path.write_text(text)
@@ -82,3 +82,26 @@ def test_smoke_when_the_program_writes_beside_itself_then_it_cannot(tmp_path: Pa
     greedy = '#!/bin/sh\n(: > "${0%/*}/mine") 2>/dev/null && exit 9\n' + WINDOW[10:]
     code, said = smoke(tmp_path, freetoken=greedy, freetoken_engine=ENGINE)
     assert code == 0, said
+
+
+SHELL = """#!/bin/sh
+case "$*" in *selftest*) echo "%s"; exit 1;; esac
+read line
+echo '{"type":"ready","engine_version":"9"}'
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [("No module named 'torch'", 0), ("Segmentation fault", 1)]
+)
+def test_shell_when_it_has_no_libraries_then_it_must_say_so(
+    tmp_path: Path, words: str, code: int
+) -> None:
+    """No window and no model yet: the engine answers, and names what it lacks."""
+    stamp = tmp_path / "freetoken" / "_internal" / "resources" / "build.json"
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text('{"bundle": "shell"}')
+    engine = SHELL.replace("%s", words)
+    found, said = smoke(tmp_path, freetoken=WINDOW, freetoken_engine=engine)
+    assert found == code, said
+    assert "shell" in said

@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(256) route_plan(MoeArguments a, Moe
 // Missing units by link workers, units in slots by a CTA each, and the search for victims.
 // Grid: workers + 1 + rows * top-k * units.
 #ifndef FT_EXPERT_CTAS
-#define FT_EXPERT_CTAS (FT_ROWS == 1 ? 4 : 2)
+#define FT_EXPERT_CTAS (FT_ROWS == 1 ? 3 : 2)
 #endif
 extern "C" __global__ void __launch_bounds__(256, FT_EXPERT_CTAS)
 experts(const __grid_constant__ MoeArguments a, const __grid_constant__ MoeLayer layer) {

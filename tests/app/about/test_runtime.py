@@ -199,7 +199,7 @@ def test_locks_of_the_repository_when_read_then_each_is_sound():
         found = msgspec.json.decode(text, type=RuntimeLock)
         assert path.stem == f"{found.platform}-{found.python}-{found.build}"
         names = [wheel.name.lower() for wheel in found.wheels]
-        assert {"torch", "safetensors", "tokenizers", "jinja2", "xxhash", "numpy"} <= set(names)
+        assert {"torch", "safetensors", "tokenizers", "jinja2", "numpy"} <= set(names)
         assert len(set(names)) == len(names)
         assert ("triton" in names) == (found.build == "cuda")
         assert "//" not in text

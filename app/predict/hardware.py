@@ -116,7 +116,7 @@ def suggest(
     for candidate, machine in candidates:
         facts = candidate.facts
         advice = judge_download(facts, machine)
-        if advice.fit in (Fit.FITS, Fit.TIGHT) and True:
+        if advice.fit in (Fit.FITS, Fit.TIGHT) and advice.limit != "disk":
             read = routed_bytes(facts.layers, facts.top_k, facts.expert_bytes) + facts.dense_bytes
             guess = guess_speed(facts, machine)
             fitting.append(Suggestion(candidate.key, advice, guess, read))

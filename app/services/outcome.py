@@ -91,7 +91,10 @@ class ProcessOutcome:
         error = self.error
         if error is None or not error.message or error.message in self.sentence:
             return self
-        return replace(self, sentence=f"{self.sentence} {error.message}")
+        ours: str = self.sentence
+        if self.cause is EndCause.MEMORY:
+            ours = tr("The device ran out of memory.")
+        return replace(self, sentence=f"{ours} {error.message}")
 
 
 _CAUSES = {

@@ -145,7 +145,9 @@ def lost_engine(outcome: ProcessOutcome, too_often: bool, slept: bool = False) -
     hint: str = error.hint if error is not None else ""
     hint = hint or _HINTS.get(cause, "")
     if slept and cause is EndCause.DEVICE:
-        hint = tr("The computer was asleep just before: drivers lose devices then. Restart it.")
+        hint = tr(
+            "The computer was asleep just before: drivers lose devices then. Restart the engine."
+        )
     if too_often:
         hint = tr(
             "It stopped three times within five minutes. The log says more; "

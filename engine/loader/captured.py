@@ -204,6 +204,11 @@ def build_captured(
 def _device_parts(request: CapturedRequest, mailbox: _Mailbox) -> DeviceParts:
     """Build what the experts own; frees all of it if a part is refused."""
     device, pool, plan = request.device, request.pool, request.plan
+    if not pool.is_pinned and (obstacle := expert_obstacle()):
+        raise BudgetError(
+            f"Nobody could compute a missing expert: {pool.pin_problem} And on the CPU {obstacle}.",
+            "Close other programs, so that more memory can be pinned.",
+        )
     with ExitStack() as undo:
         try:
             arena = ExpertArena(device, pool.layout, plan.shape.max_slots, request.num_slots)

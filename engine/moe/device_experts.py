@@ -144,7 +144,7 @@ class DeviceExperts:
             what = "did not answer" if counts.timeouts else "refused a call"
             raise DeviceError(
                 f"The CPU threads that compute missing experts {what}; the step is lost.",
-                "Restart the engine; choose “Copy all” on the Performance page if it recurs.",
+                "Restart the engine. If it happens again, serve misses by copies only.",
             )
 
     def resize(self, slots: int) -> ResizeOutcome:

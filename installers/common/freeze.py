@@ -26,14 +26,16 @@ NEVER = (
     "tkinter", "IPython", "matplotlib", "pandas", "scipy", "PIL", "transformers",
     "huggingface_hub", "tensorboard", "pytest", "_pytest", "hypothesis", "mypy", "setuptools",
     "pkg_resources", "pip", "py", "backports", "importlib_metadata",
-    "PyInstaller", "nanobind", "cmake", "ninja", "pydantic", "rich",
+    "yaml", "PyInstaller", "nanobind", "cmake", "ninja", "pydantic", "rich",
     "PySide6.QtQml", "PySide6.QtQuick",
     "PySide6.QtTest", "PySide6.QtDBus", "readline",
 )  # fmt: skip
+# Parts of Python that want system libraries which nobody here needs.
+FOREIGN = ("crypt", "_crypt", "curses", "_curses", "_curses_panel", "_dbm", "_gdbm")
 LIBRARY_UNUSED = (
     "tkinter", "_tkinter", "turtle", "turtledemo", "idlelib", "lib2to3", "ensurepip", "test",
     "antigravity", "this", "readline", "pydoc_data", "venv", "msilib", "nis", "ossaudiodev",
-    "spwd", "crypt",
+    "spwd", *FOREIGN,
 )  # fmt: skip
 # Compiler and export: torch imports them when asked to compile a graph, which we never do.
 TORCH_UNUSED = (
@@ -138,10 +140,11 @@ def kernel_sources(root: Path) -> list[tuple[str, str]]:
     ]
 
 
-def resource_files(root: Path) -> list[tuple[str, str]]:
+def resource_files(root: Path, with_models: bool) -> list[tuple[str, str]]:
     """Return (file, folder in the bundle) of all resources that ship.
 
-    Of models only checkpoints: the recipe that made the built-in one is for engineers.
+    Of models only checkpoints: the recipe that made the built-in one is for engineers. A shell has
+    none: the model is more than half of its size, and could not run before the libraries are there.
     """
     found = []
     tree = os.walk(root / "resources", followlinks=True)  # a large model may be linked in
@@ -150,6 +153,8 @@ def resource_files(root: Path) -> list[tuple[str, str]]:
         if path.suffix in (".py", ".pyc"):
             continue
         is_model = place.parts[1] == "models"
+        if is_model and not with_models:
+            continue
         if is_model and not (root.joinpath(*place.parts[:3]) / "config.json").exists():
             continue
         found.append((str(path), place.parent.as_posix()))

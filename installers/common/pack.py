@@ -62,7 +62,9 @@ def package_name(bundle: str) -> str:
     return "freetoken-full" if bundle == "full" else "freetoken"
 
 
-def recipe(build: Path, work: Path, wanted: needs.Needs) -> dict[str, Any]:
+def recipe(
+    build: Path, work: Path, wanted: needs.Needs, compression: str = "zstd"
+) -> dict[str, Any]:
     """Return the packager's configuration for .deb and .rpm; writes the files it names."""
     facts = facts_of(build)
     name = package_name(facts["bundle"])
@@ -107,18 +109,25 @@ def recipe(build: Path, work: Path, wanted: needs.Needs) -> dict[str, Any]:
             "deb": {"depends": wanted.deb(), "recommends": list(needs.RECOMMENDED)},
             "rpm": {"depends": wanted.rpm()},
         },
-        "deb": {"compression": "zstd"},
-        "rpm": {"compression": "zstd", "summary": SUMMARY, "group": "Applications/Engineering"},
+        "deb": {"compression": compression},
+        "rpm": {
+            "compression": compression,
+            "summary": SUMMARY,
+            "group": "Applications/Engineering",
+        },
     }
 
 
-def pack_linux(build: Path, target: Path) -> list[Path]:
-    """Make .deb, .rpm and the tarball. Returns the files."""
+def pack_linux(build: Path, target: Path, final: bool) -> list[Path]:
+    """Make .deb, .rpm and the tarball; `final` is smallest, and slow. Returns the files."""
     work = target / "recipe"
     work.mkdir(parents=True, exist_ok=True)
     wanted = needs.needs_of(build)
     config = work / "nfpm.json"  # JSON is YAML too
-    config.write_text(json.dumps(recipe(build, work, wanted), indent=1), encoding="utf-8")
+    config.write_text(
+        json.dumps(recipe(build, work, wanted, "xz" if final else "zstd"), indent=1),
+        encoding="utf-8",
+    )
     print("needs: " + ", ".join(wanted.deb()))
     facts = facts_of(build)
     stem = f"{package_name(facts['bundle'])}-{facts['version']}-linux-{os.uname().machine}"
@@ -201,7 +210,7 @@ def main() -> int:
     if options.setup or sys.platform == "win32":
         pack_windows(build, target, options.final)
     else:
-        pack_linux(build, target)
+        pack_linux(build, target, options.final)
     write_sums(target)
     return 0
 

@@ -8,7 +8,7 @@ alone. There the engine must answer and end with its input, and the window must 
 run with the built-in model. Run by root, it becomes nobody first, so that read-only means it.
 
 A shell has no engine libraries: it must say so, in words; with `--runtime FILE` it then installs
-them from an offline bundle and goes through the same as a full build.
+them from an offline bundle, and its engine must compute; it brings no model to chat with.
 
 Standard library only. Exit code 0 = works. `--out DIR` keeps pictures and smoke.json,
 `--engine-only` leaves out the window.
@@ -219,13 +219,14 @@ def main() -> int:
         try:
             facts = try_engine(place)
             is_shell = bundle_of(build) == "shell"
+            has_model = any(build.glob("**/resources/models/*/config.json"))
             if is_shell:
                 facts |= try_without_libraries(place)
             if is_shell and options.runtime is not None:
                 facts |= install_runtime(place, options.runtime)
             if not is_shell or options.runtime is not None:
                 facts |= try_job(place)
-                if not options.engine_only:
+                if not options.engine_only and (has_model or not is_shell):
                     facts |= try_window(place)
             if left := place.written():
                 raise Failed(f"files outside of the data root: {left[:5]}")

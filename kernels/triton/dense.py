@@ -22,8 +22,9 @@ DEQUANTISE_COLUMNS = 1024
 
 
 class CardLinear:
-    """Products with weights that take the same input, as one; see `kernels.steps.Linear`.
+    """Products with weights that take the same input; see `kernels.steps.Linear`.
 
+    A weight that lies on the device in `dtype` is used where it lies: decode has it too.
     Shapes: weights [N1, K], [N2, K], ..; x [T, K] -> [T, N1 + N2 + ..] in `dtype`.
     """
 
@@ -39,24 +40,23 @@ class CardLinear:
             )
             for one in weights
         ]
-        self._ready: Tensor | None = None
+        self._ready: list[Tensor] | None = None
         if all(one.scales is None for one in self._parts):
-            values = [one.values for one in self._parts]
-            self._ready = torch.cat([one.to(dtype) for one in values])
-            if all(one.dtype == dtype for one in values):  # no second copy of a large weight
-                self._parts = [DenseWeight(self._ready)]
+            self._ready = [one.values.to(dtype) for one in self._parts]
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x W^T."""
-        return F.linear(x.to(self._dtype), self._weight())
+        x = x.to(self._dtype)
+        if self._ready is None:
+            return F.linear(x, self._dequantised())
+        rows = [F.linear(x, weight) for weight in self._ready]
+        return rows[0] if len(rows) == 1 else torch.cat(rows, dim=-1)
 
     def exact(self) -> Tensor:
         """Return the weights without any rounding but that of code * scale: float32, a copy."""
         return torch.cat([one.dequantise() for one in self._parts])
 
-    def _weight(self) -> Tensor:
-        if self._ready is not None:
-            return self._ready
+    def _dequantised(self) -> Tensor:
         columns = self._parts[0].shape[1]
         rows = [one.shape[0] for one in self._parts]
         out = self._parts[0].values.new_empty(sum(rows), columns, dtype=self._dtype)

@@ -61,7 +61,11 @@ def test_standard_library_when_listed_then_what_libraries_import_late_is_there()
     """A shell is frozen without torch, so nothing shows what torch will ask Python for."""
     names = set(freeze.standard_library())
     assert {"pickletools", "cProfile", "unittest.mock", "xml.etree.ElementTree", "sqlite3"} <= names
-    assert not [name for name in names if name.startswith(("tkinter", "test.", "idlelib"))]
+    assert not [
+        name
+        for name in names
+        if name.startswith(("tkinter", "test.", "idlelib", "curses", "_crypt"))
+    ]
 
 
 def test_links_into_torch_when_collected_then_left_out() -> None:
@@ -73,7 +77,10 @@ def test_links_into_torch_when_collected_then_left_out() -> None:
 
 def test_resources_when_listed_then_model_fonts_and_licences_but_no_recipe() -> None:
     """The built-in model works offline; how it was made is for engineers."""
-    places = {f"{folder}/{Path(file).name}" for file, folder in freeze.resource_files(REPOSITORY)}
+    places = {
+        f"{folder}/{Path(file).name}"
+        for file, folder in freeze.resource_files(REPOSITORY, with_models=True)
+    }
     model = "resources/models/tiny-moe-fp8"
     assert {
         f"{model}/config.json",
@@ -84,6 +91,8 @@ def test_resources_when_listed_then_model_fonts_and_licences_but_no_recipe() -> 
         "resources/licences/LGPL-3.0.txt",
     } <= places
     assert not [place for place in places if "recipe" in place or place.endswith(".py")]
+    shell = {folder for _, folder in freeze.resource_files(REPOSITORY, with_models=False)}
+    assert not [folder for folder in shell if folder.startswith("resources/models")]
 
 
 QT = "PySide6/Qt/"

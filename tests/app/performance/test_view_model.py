@@ -433,3 +433,26 @@ def test_figures_then_share_of_misses_and_both_rates_as_they_really_were(
     figures = vm.figures
     assert figures.copied_share == (pytest.approx(copied) if copied is not None else None)
     assert (figures.fill_gbps, figures.cpu_gbps) == (24.9, 6.9)
+
+
+def test_reply_over_then_the_page_says_what_its_trace_in_the_chat_says(vm, client):
+    """One reply, two places, the same figures: shares, both rates, speed."""
+    client.decode(stats(99.0, 0.9, 0.05))
+    trace = m.Trace(
+        decode_s=2.0,
+        decode_tokens_per_s=21.5,
+        hit_share=0.6,
+        fill_share=0.3,
+        cpu_share=0.1,
+        fill_gbps=12.3,
+        cpu_gbps=31.0,
+    )
+    usage = m.Usage(reply_tokens=40)
+    client.finished.emit(
+        m.Finished(id="reply-1", reason=m.FinishReason.STOP, usage=usage, trace=trace)
+    )
+    figures = vm.figures
+    names = ("hit_share", "fill_share", "cpu_share", "fill_gbps", "cpu_gbps")
+    assert [getattr(figures, name) for name in names] == [getattr(trace, name) for name in names]
+    assert figures.tokens_per_s == trace.decode_tokens_per_s
+    assert not figures.is_live

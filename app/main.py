@@ -78,7 +78,7 @@ def make_pages(vm: ViewModels) -> Pages:
                 "about": (RuntimeRow(vm.runtime), UpdateRow(vm.about), LicenceRow(vm.about)),
             },
         ),
-        first_run=FirstRunView(vm.first_run),
+        first_run=FirstRunView(vm.first_run, vm.runtime),
     )
     again.wanted.connect(pages.first_run.ask)
     return pages

@@ -18,8 +18,10 @@ from app.viewmodels.first_run_words import (
     model_text,
     part_words,
 )
+from app.viewmodels.runtime import RuntimeViewModel
 from app.views.first_run_cards import OfferRow, PartTile, StepCard
 from app.views.profiler_words import progress_words
+from app.views.runtime import RuntimeCard
 from app.widgets.bars import Bar
 from app.widgets.buttons import Button
 from app.widgets.labels import Icon, Label
@@ -41,9 +43,10 @@ class FirstRunView(QWidget):
 
     page_wanted = Signal(str)
 
-    def __init__(self, vm: FirstRunViewModel) -> None:
+    def __init__(self, vm: FirstRunViewModel, runtime: RuntimeViewModel | None = None) -> None:
+        """Take the steps; `runtime` lets a program without the engine's libraries install them."""
         super().__init__()
-        self._vm, self._across = vm, 0
+        self._vm, self._runtime, self._across = vm, runtime, 0
         self.restart = Button(tr("Restart the engine"), "secondary", "retry")
         self.measure = Button(tr("Measure"), "primary", "play")
         self.cancel = Button(tr("Cancel"), "secondary", "x")
@@ -67,6 +70,9 @@ class FirstRunView(QWidget):
         self._grid = QGridLayout()
         self._grid.setContentsMargins(0, 0, 0, 0)
         self.cards["hardware"].set_body(holder(self._grid))
+        if self._runtime is not None:
+            self.runtime = RuntimeCard(self._runtime)
+            self.cards["engine"].set_body(self.runtime)
         self._bar, self._progress = Bar((), 6), Label("", "meta", "text2", wrap=True)
         self.cards["measure"].set_body(holder(vbox(self._bar, self._progress, gap=7)))
         self._rows: dict[str, OfferRow] = {}
@@ -97,6 +103,8 @@ class FirstRunView(QWidget):
         self.skip_all.clicked.connect(self._chat)
         self.go.clicked.connect(self._chat)
         vm.changed.connect(self._show)
+        if self._runtime is not None:
+            self._runtime.changed.connect(self._show)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Fewer tiles side by side where they do not fit."""
@@ -145,6 +153,7 @@ class FirstRunView(QWidget):
         }
         bodies = {
             "hardware": vm.facts is not None,
+            "engine": self._runtime is not None and self._runtime.need == "missing",
             "measure": vm.state("measure") == "busy",
             "model": bool(vm.offers) and vm.state("model") != "wait",
         }

@@ -1,6 +1,8 @@
 """The first run: what each step knows, skipping, the way past all of it; and its page."""
 
 import pytest
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QLabel
 
 from app.viewmodels.session_words import silent_engine
 from app.views.first_run import FirstRunView
@@ -221,3 +223,27 @@ def test_catalog_when_nothing_is_known_then_no_offers_and_no_crash(looks, tmp_pa
     world = World(tmp_path, catalog=())
     world.know(BARE)
     assert (world.vm.offers, world.vm.smallest_bytes) == ((), 0)
+
+
+class Runtime(QObject):
+    """As much of the runtime as the page asks for."""
+
+    changed = Signal()
+    need = "missing"
+
+
+@pytest.mark.parametrize("need", ["missing", "installed", "bundled"])
+def test_engine_step_when_its_libraries_are_missing_then_they_are_offered_there(
+    world, qtbot, monkeypatch, need
+):
+    """A shell without an engine does not send a newcomer to the settings."""
+    runtime = Runtime()
+    monkeypatch.setattr("app.views.first_run.RuntimeCard", lambda vm: QLabel("install"))
+    page = FirstRunView(world.vm, runtime)
+    qtbot.addWidget(page)
+    page.show()
+    settle()
+    assert page.runtime.isVisible()
+    runtime.need = need
+    runtime.changed.emit()
+    assert page.runtime.isVisible() == (need == "missing")

@@ -287,6 +287,7 @@ def main() -> int:
     options = parser.parse_args()
     options.out = options.out or options.work / "out"
     options.out.mkdir(parents=True, exist_ok=True)
+    options.work.mkdir(parents=True, exist_ok=True)
     done = options.work / f"{options.stage}.done"
     if options.stage in _ONCE and done.exists():
         log(f"{options.stage}: done before")

@@ -91,6 +91,7 @@ class FakeRunner:
     rows: dict = field(default_factory=dict)
     queue: deque = field(default_factory=deque)
     most_rows: int = 0
+    decoded: int = 0  # rows of decode steps that have run
 
     def open_row(self, row, sampling, seed, prompt_ids):
         assert row not in self.rows
@@ -110,6 +111,7 @@ class FakeRunner:
         problem = self.wait_faults.popleft() if self.wait_faults else None
 
         def compute():
+            self.decoded += len(works) if phase == "decode" else 0
             return [token for work in works for token in self._one(work)]
 
         if self.latency:
@@ -227,7 +229,7 @@ def make_bench(
         sink,
         Limits(context_tokens=context, chunk_tokens=chunk, max_rows=rows),
         Surroundings(
-            counters=Counts,
+            counters=lambda: Counts(routes=runner.decoded, hits=runner.decoded),
             relieve=relieve,
             memory_errors=(MemoryError,),
             lost_errors=(ConnectionError,),

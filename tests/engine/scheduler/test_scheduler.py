@@ -370,3 +370,14 @@ def _try_resize(side, num_pages):
         side.resize(num_pages * 16)
     except BudgetError:
         return
+
+
+@pytest.mark.parametrize("latency", [0, 1])
+def test_trace_when_steps_overlap_then_each_step_counts_once(latency):
+    """A step launched before the last one was taken must not be charged with it a second time."""
+    bench = make_bench(latency=latency)
+    request = make_request("a", PROMPT[:10], max_tokens=9)
+    bench.scheduler.submit(request)
+    bench.run()
+    assert request.timing.decode_tokens == 8
+    assert request.timing.counts.routes == request.timing.counts.hits == 8

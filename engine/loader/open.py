@@ -297,7 +297,9 @@ def _build(
         experts = _make_experts(given, opened, stack)
     parts = Parts(device.torch_device, way.dtype, kv, experts)
     model = checkpoint.family.build(spec, weight, parts)
-    return _Built(kv, experts, ModelRunner(model, kv, device, settings.max_rows, program))
+    runner = ModelRunner(model, kv, device, settings.max_rows, program)
+    stack.callback(runner.close)  # first: what it holds must be gone when the device is closed
+    return _Built(kv, experts, runner)
 
 
 def _make_experts(given: _Ingredients, opened: _Opened, stack: ExitStack) -> MoeExecutor:

@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 from engine.settings import EngineSettings
 from kernels.cuda import cuda_obstacle
+from kernels.cuda.driver import compute_class
 from kernels.cuda.tools import Tools
 from kernels.device.base import Device
+
+LEAST_CLASS = 8  # the kernels reduce over a warp in one instruction
 
 OpenTools = Callable[[Device | None, EngineSettings], tuple[Tools | None, str]]
 """A device (None = it has no memory of its own) to its tools, or None and half a sentence."""
@@ -19,6 +22,9 @@ def card_tools(device: Device | None, settings: EngineSettings) -> tuple[Tools |
         return None, "the card's memory cannot grow in place"
     if obstacle := cuda_obstacle():
         return None, obstacle
+    major, minor = compute_class(device.torch_device.index or 0)
+    if major < LEAST_CLASS:
+        return None, f"the card's compute class {major}.{minor} is below {LEAST_CLASS}.0"
     from kernels.cuda.card_tools import CudaTools  # asks the driver; a CPU never gets here (E-13)
 
     return CudaTools(device.torch_device, settings.home.caches / "kernels"), ""

@@ -5,8 +5,10 @@ lies between steps: prompts, resizes, policy, and what the counters say. The cou
 `engine.moe.executor` for devices with `kernels.cuda`. All calls come from the step loop's thread.
 """
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,7 +80,7 @@ class DeviceExperts:
         self._parts, self._device, self._clock = parts, device, clock
         self._policy, self._rates = policy, rates
         self._switch = SideSwitch()
-        self._last_step_s = 0.0
+        self._last_step_s = -math.inf
         self._errors = 0
         self._heat = Heat(parts.pool.num_records, time.monotonic)
         self._mirror = _Mirror(parts.state, device)
@@ -128,6 +130,7 @@ class DeviceExperts:
         """Call right before a step is replayed: wakes the CPU, and learns from the last step."""
         if self._parts.threads is not None:
             self._parts.threads.wake()
+        self._parts.residency.abandon()
         now_s = self._clock()
         took_s, self._last_step_s = now_s - self._last_step_s, now_s
         if self._policy is MissPolicy.TWO_ENDED and self._parts.threads is not None:
@@ -156,6 +159,8 @@ class DeviceExperts:
             raise BudgetError(f"{slots} slots asked; possible are 1 to {self.max_slots}.")
         arena, state = self._parts.arena, self._parts.state
         self._device.synchronize()
+        self._parts.residency.abandon()
+        self._last_step_s = -math.inf  # a pause is no step
         tables = state.snapshot()
         if slots >= tables.num_slots:
             try:
@@ -192,6 +197,7 @@ class DeviceExperts:
             raise InternalError("A captured step decodes on this device.")
         residency, prefill = self._parts.residency, self._parts.prefill
         num_tokens, top_k = routing.ids.shape
+        self._last_step_s = -math.inf  # a prompt is no step
         try:
             if moe_layer == 0:
                 residency.begin()
@@ -238,8 +244,10 @@ class DeviceExperts:
         return scaled, bytes(resident), most
 
     def close(self) -> None:
-        """End threads and give device memory back."""
+        """Wait for the device, end threads and give device memory back."""
         parts = self._parts
+        with suppress(*LOST_ERRORS):  # a failed prompt's work may still run over what is freed now
+            self._device.synchronize()
         if parts.threads is not None:
             parts.threads.close()
         self._mirror.close()

@@ -25,7 +25,8 @@ PROMPT_TOKENS = 512
 class DeviceResidency:
     """A prompt's view of the tables; see `engine.moe.device_prefill.Residency`.
 
-    `begin`, then any number of `credit` and `admit`, then `commit` or `abandon`.
+    `begin`, then any number of `credit` and `admit`, then `commit` or `abandon`. Whoever reads the
+    tables or lets a step run in between calls `abandon` first: a prompt may have failed anywhere.
     """
 
     def __init__(self, state: MoeState, arena: ExpertArena, num_experts: int) -> None:
@@ -33,6 +34,7 @@ class DeviceResidency:
         self._tables = state.snapshot()
         self._admitted: list[int] = []
         self._shares: dict[int, int] = {}  # by layer, free slots that it may still take
+        self._is_open = False  # a prompt has begun, and may have overwritten slots
 
     @property
     def is_complete(self) -> bool:
@@ -40,9 +42,10 @@ class DeviceResidency:
         return bool((self._tables.slot_of != NO_SLOT).all())
 
     def begin(self) -> None:
-        """Read the tables; waits for the steps in flight."""
+        """Read the tables; waits for the steps in flight. A prompt that failed before is undone."""
+        self.abandon()
         self._tables = self._state.snapshot()
-        self._admitted, self._shares = [], {}
+        self._admitted, self._shares, self._is_open = [], {}, True
 
     def resident(self, moe_layer: int) -> Mapping[int, int]:
         """Return expert -> slot of the layer's experts that lie there as a whole."""
@@ -101,10 +104,17 @@ class DeviceResidency:
 
     def commit(self) -> None:
         """Put the changed tables into force; the copies were queued before."""
+        self._is_open = False
         self._state.install(self._tables)
 
     def abandon(self) -> None:
-        """Forget who got a slot in this prompt: its copy may be missing. Others stay evicted."""
+        """Forget who got a slot in a prompt that did not end: its copy may be missing.
+
+        Who lost a slot stays without: it may be overwritten.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
         for record in self._admitted:
             if self._tables.slot_of[record] != NO_SLOT:
                 _evict(self._tables, record)

@@ -2,7 +2,7 @@
 
 A slow link or a slow CPU can cost more than it serves, and no benchmark of one side alone tells.
 So from time to time some steps run with one side only; the faster way stays. Arithmetic over step
-times: no device, no torch. Called by `engine.moe.device_executor` once per decode step.
+times: no device, no torch. Called by `engine.moe.device_experts` once per decode step.
 """
 
 from dataclasses import dataclass

@@ -127,6 +127,11 @@ class ModelRunner:
         """End a reply; a row that is not open stays so."""
         self._rows[row] = None
 
+    def close(self) -> None:
+        """Let go of model and recordings, so that their memory can go back; the last call."""
+        del self._model, self._kv, self._program
+        self._rows.clear()
+
     @torch.inference_mode()
     def launch(self, phase: Literal["prefill", "decode"], works: Sequence[RowWork]) -> StepHandle:
         """Run one step: one prompt chunk, or one token of each of several rows.

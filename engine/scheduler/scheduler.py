@@ -369,7 +369,8 @@ class Scheduler:
         return None
 
     def _fail_internally(self, batch: Batch, problem: Exception) -> None:
-        self._internal_errors += 1
+        # all done: the echo of a failed step, whose successor had been launched already
+        self._internal_errors += not all(request.is_done for request in batch.requests)
         _log.error("a step failed", exc_info=problem)
         wrapped = (
             problem

@@ -347,8 +347,12 @@ class EngineService:
     def _close_session(self) -> None:
         session, self._session, self._feed = self._session, None, None
         if session is not None:
-            session.scheduler.end_all(FinishReason.CANCELLED)
-            session.close()
+            try:
+                session.scheduler.end_all(FinishReason.CANCELLED)
+            finally:
+                session.close()
+            del session
+            trim_heap()  # before another model counts what is free
 
     def _watch(self, command: Load) -> LoadWatch:
         pace = ProgressPace()

@@ -74,6 +74,7 @@ class Session:
             PressureRules(reserve_bytes=256 * _MIB, margin_bytes=PRESSURE_MARGIN_BYTES)
         )
         self._resident = 0
+        self._no_room: tuple[type[Exception], ...] = (BudgetError, *model.memory_errors)
         self._refusals: tuple[type[Exception], ...] = (EngineError, *model.memory_errors)
 
     @property
@@ -210,7 +211,7 @@ class Session:
         before = self._experts.units
         try:
             self._experts.resize(slots)
-        except self.model.memory_errors:
+        except self._no_room:
             return  # growing back was refused: stay small and try later
         self._say_slots(before, "Other programs need device memory" if slots < before else "")
 

@@ -15,7 +15,7 @@ from kernels.device.base import DeviceFacts, DeviceLostError, DeviceMemoryError,
 from kernels.device.cpu import plain_buffer
 from kernels.device.cuda_calls import VirtualCalls
 from kernels.device.memory import CopiedRegion, PlainBuffer
-from kernels.device.virtual import VirtualRegion
+from kernels.device.virtual import Surroundings, VirtualRegion
 
 # cudaHostRegisterPortable, pinned for every card, and Mapped, readable by kernels
 _PORTABLE_MAPPED = 1 | 2
@@ -60,9 +60,8 @@ class CudaDevice:
         """
         if self._calls is None:
             return CopiedRegion(self._allocate, self._freed, reserve_bytes, initial_bytes)
-        return VirtualRegion(
-            self._calls, reserve_bytes, initial_bytes, self.free_bytes, cuda.empty_cache
-        )
+        around = Surroundings(self.free_bytes, cuda.empty_cache, self._settle)
+        return VirtualRegion(self._calls, reserve_bytes, initial_bytes, around)
 
     def host_buffer(self, num_bytes: int) -> PlainBuffer:
         """Pinned memory, or pageable memory with the driver's reason. Raises DeviceMemoryError."""
@@ -111,6 +110,10 @@ class CudaDevice:
         """Wait for the copies and return cached memory to the driver."""
         self._copies.close()
         cuda.empty_cache()
+
+    def _settle(self) -> None:
+        with suppress(RuntimeError):  # a lost card runs nothing any more
+            cuda.synchronize(self.torch_device)
 
     def _virtual_calls(self) -> VirtualCalls | None:
         try:

@@ -6,6 +6,7 @@ Source: CUDA driver API, virtual memory management.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -58,11 +59,23 @@ def granule_size(reserve_bytes: int, least_bytes: int) -> int:
     return max(1, -(-wished // least_bytes)) * least_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a region asks of its device.
+
+    Attributes:
+        room: the bytes that are free, for the message of a refusal.
+        retry: frees what the process itself only keeps in reserve, before a refusal is final.
+        settle: waits until nothing runs that may use memory which is about to be unmapped.
+    """
+
+    room: Callable[[], int]
+    retry: Callable[[], None]
+    settle: Callable[[], None]
+
+
 class VirtualRegion:
     """A `kernels.device.base.Region` over `calls`.
-
-    `room()` gives the bytes that are free, for the message of a refusal; `retry()` frees what the
-    process itself only keeps in reserve, before a refusal is final.
 
     Raises: DeviceMemoryError if the range or its first bytes are refused; all is freed then.
     """
@@ -72,11 +85,10 @@ class VirtualRegion:
         calls: MemoryCalls,
         reserve_bytes: int,
         initial_bytes: int,
-        room: Callable[[], int],
-        retry: Callable[[], None],
+        around: Surroundings,
     ) -> None:
         check_resize(initial_bytes, reserve_bytes)
-        self._calls, self._room, self._retry = calls, room, retry
+        self._calls, self._around = calls, around
         self._reserved = reserve_bytes
         self._granule = granule_size(reserve_bytes, calls.granule_bytes)
         self._range_bytes = max(1, -(-reserve_bytes // self._granule)) * self._granule
@@ -120,7 +132,7 @@ class VirtualRegion:
             self._unmap_to(before)
             more = (wanted - before) * self._granule
             raise DeviceMemoryError(
-                f"needs {more} bytes more, {self._room()} are free ({problem})"
+                f"needs {more} bytes more, {self._around.room()} are free ({problem})"
             ) from problem
         self._unmap_to(wanted)
         self._tensor = self._calls.view(self._address, num_bytes)
@@ -138,10 +150,12 @@ class VirtualRegion:
         try:
             return self._calls.map(place, self._granule)
         except DeviceMemoryError:
-            self._retry()
+            self._around.retry()
             return self._calls.map(place, self._granule)
 
     def _unmap_to(self, granules: int) -> None:
+        if len(self._handles) > granules:
+            self._around.settle()
         while len(self._handles) > granules:
             handle = self._handles.pop()
             place = self._address + len(self._handles) * self._granule

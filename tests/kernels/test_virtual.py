@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from kernels.device import host
 from kernels.device.base import DeviceMemoryError
-from kernels.device.virtual import LARGE_GRANULE_BYTES, VirtualRegion, granule_size
+from kernels.device.virtual import (
+    LARGE_GRANULE_BYTES,
+    Surroundings,
+    VirtualRegion,
+    granule_size,
+)
 
 GRANULE = 64
 RANGE = 64 * 16 * GRANULE
@@ -23,6 +28,7 @@ class Calls:
         self.mapped: dict[int, int] = {}  # address -> handle
         self.ranges: set[tuple[int, int]] = set()
         self.made = 0
+        self.is_settled = False
 
     def reserve(self, num_bytes):
         self.ranges.add((1 << 20, num_bytes))
@@ -34,10 +40,12 @@ class Calls:
             raise DeviceMemoryError("out of memory")
         assert address not in self.mapped, "mapped twice"
         self.made += 1
+        self.is_settled = False
         self.mapped[address] = (self.made, units)
         return self.made
 
     def unmap(self, address, num_bytes, handle):
+        assert self.is_settled, "unmapped under work that may still run"
         assert self.mapped.pop(address) == (handle, num_bytes // GRANULE)
 
     def free(self, address, num_bytes):
@@ -51,7 +59,8 @@ class Calls:
 
 
 def region_over(calls: Calls, initial: int, retry=lambda: None) -> VirtualRegion:
-    return VirtualRegion(calls, RANGE, initial, lambda: 4242, retry)
+    around = Surroundings(lambda: 4242, retry, lambda: setattr(calls, "is_settled", True))
+    return VirtualRegion(calls, RANGE, initial, around)
 
 
 @settings(max_examples=200, deadline=None)

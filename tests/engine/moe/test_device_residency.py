@@ -118,3 +118,21 @@ def test_partly_filled_record_is_not_resident_for_a_prompt():
     assert 3 not in residency.resident(0)
     with pytest.raises(KeyError):
         residency.resident(0)[3]
+
+
+def test_prompt_when_it_died_elsewhere_then_nobody_trusts_overwritten_slots():
+    """Attention of a later layer ran out of memory: victims' slots hold other experts' bytes."""
+    residency, state = world(6)
+    prompt(residency, [[9, 9, 0, 0, 0, 0, 0, 0]] * LAYERS)
+    residency.begin()
+    residency.credit(0, [0, 0, 99, 99, 0, 0, 0, 0], 8)
+    given = residency.admit([2, 3], [9.0, 9.0])
+    assert given
+    residency.begin()  # the next prompt; the one before never ended
+    tables = state.snapshot()
+    assert all(tables.owner[slot] == FREE for slot in given.values())
+    assert not set(given) & set(tables.resident())
+    before = tables.resident()
+    residency.commit()
+    residency.abandon()  # nothing is open: nothing changes
+    assert state.snapshot().resident() == before

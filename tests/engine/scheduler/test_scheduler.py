@@ -381,3 +381,16 @@ def test_trace_when_steps_overlap_then_each_step_counts_once(latency):
     bench.run()
     assert request.timing.decode_tokens == 8
     assert request.timing.counts.routes == request.timing.counts.hits == 8
+
+
+def test_step_when_it_fails_with_the_next_one_launched_then_only_that_reply_ends():
+    """The echo of a bad step, computed from its id, is no second error: the engine goes on."""
+    bench = make_bench(latency=1)
+    bench.runner.wait_faults.extend([None, None, ValueError("NaN"), ValueError("NaN again")])
+    bench.submit("a", PROMPT[:10], 20)
+    bench.run()
+    assert bench.sink.ends == {"a": ERROR}
+    bench.submit("b", PROMPT[:10], 5)
+    bench.run()
+    assert bench.sink.ends["b"] == LENGTH
+    bench.assert_clean()

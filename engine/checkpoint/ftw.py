@@ -5,6 +5,7 @@ its xxh3. The format is in `engine.checkpoint.index`. Knows no model family and 
 Called by `engine.loader` and `engine.checkpoint.verify`.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -101,6 +102,11 @@ class FtwReader:
     def dense_bytes(self) -> int:
         """Stored bytes of dense weights and their scales; auxiliary tensors do not count."""
         return sum(t.num_bytes for t in self.index.tensors if t.role != "aux")
+
+    @property
+    def dense_values(self) -> int:
+        """Values of all dense weights, scales and auxiliary tensors aside."""
+        return sum(math.prod(t.shape) for t in self.index.tensors if t.role == "dense")
 
     def dense_names(self) -> tuple[str, ...]:
         """Return the names of dense weights, without scales and auxiliary tensors."""

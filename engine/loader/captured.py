@@ -1,7 +1,7 @@
 """Builds what decodes by captured steps: shape, kernels, residency, CPU threads, runner.
 
-The second of two ways to run a model; `engine.loader.open` takes it where `obstacle` finds nothing
-in the way. Knows the parts of a step and their order, not their arithmetic.
+The second of two ways to run a model; `engine.loader.way` chooses. Knows the parts of a
+step and their order, not their arithmetic.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ from kernels.cuda.step import DecodeStep, StepAddresses, StepModel, rotary_table
 from kernels.cuda.tools import Tools
 from kernels.cuda.tuning import dense_defines
 from kernels.device.base import Device, DeviceMemoryError
-from kernels.grouped import grouped_kernel
+from kernels.grouped import grouped_kernel, grouped_scratch_bytes
 from kernels.layouts import DenseEncoding, RecordLayout
 from kernels.weights import DenseWeight
 
@@ -71,7 +71,7 @@ class CapturedPlan:
 
     def for_rows(self, rows: int) -> DecodeShape:
         """Return the shape of a step of so many rows."""
-        return _with_rows(self.shape, rows)
+        return replace(self.shape, rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def plan_captured(
         normalise=spec.router.normalise,
         max_slots=max_slots,
     )
-    if problem := moe_obstacle(_with_rows(shape, max_rows)):
+    if problem := moe_obstacle(replace(shape, rows=max_rows)):
         raise ValueError(problem)
     return CapturedPlan(shape, max_rows, -(-spec.max_context // PAGE_TOKENS))
 
@@ -150,6 +150,12 @@ def plan_captured(
 def max_captured_slots(num_records: int) -> int:
     """Return the most slots that the kernels manage."""
     return min(num_records, MAX_SLOTS)
+
+
+def prompt_scratch_bytes(plan: CapturedPlan, chunk_tokens: int) -> int:
+    """Return what the experts of a prompt chunk take beside their records: one tile of tokens."""
+    tokens = min(max(chunk_tokens, plan.max_rows), PrefillOptions().tile_tokens)
+    return grouped_scratch_bytes(plan.shape.layout, tokens, plan.shape.top_k)
 
 
 def scratch_bytes(plan: CapturedPlan) -> int:
@@ -310,10 +316,6 @@ def _threads(request: CapturedRequest, mailbox: _Mailbox) -> CpuPool | None:
     mail, reply = mailbox.mail.data_ptr(), mailbox.reply.data_ptr()
     memory = PoolMemory(pool.storage, pool.num_records, mail, reply)
     return CpuPool(pool.layout, memory, choice.cpus, PoolOptions(pin=choice.pin))
-
-
-def _with_rows(shape: DecodeShape, rows: int) -> DecodeShape:
-    return replace(shape, rows=rows)
 
 
 _REPORT_BYTES = ctypes.sizeof(StepReport)

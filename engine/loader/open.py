@@ -4,7 +4,6 @@ The one long import list. Nothing is read before budget and main memory were che
 or a cancel at any point frees everything. Called by `engine.service`, on its thread.
 """
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ import torch
 from engine.cache.kv import KvPool, kv_bytes_per_token
 from engine.cache.pages import PageAllocator
 from engine.checkpoint.ftw import FtwReader
-from engine.loader.captured import CapturedRequest, build_captured
+from engine.loader.captured import CapturedRequest, build_captured, prompt_scratch_bytes
 from engine.loader.locate import locate_model
 from engine.loader.parts import LoadedModel, LoadWatch
 from engine.loader.plan import (
@@ -220,17 +219,17 @@ def _chunk_tokens(asked: int, spec: ModelSpec, way: Way, room: Room) -> int:
 
 def _cost(checkpoint: _Checkpoint, way: Way, chunk_tokens: int) -> ModelCost:
     reader, spec = checkpoint.reader, checkpoint.spec
-    dense = sum(math.prod(one.shape) for one in reader.index.tensors if one.role == "dense")
     token = kv_bytes_per_token(spec.num_layers, spec.num_kv_heads, spec.head_dim, way.dtype)
     return ModelCost(
-        dense_values=dense,
+        dense_values=reader.dense_values,
         record_bytes=reader.record_bytes,
         num_records=reader.num_records,
         num_experts=reader.num_experts,
         chunk_tokens=chunk_tokens,
         kv_token_bytes=token,
         dense_bytes=way.dense_bytes,
-        scratch_bytes=way.scratch_bytes,
+        scratch_bytes=way.scratch_bytes
+        + (prompt_scratch_bytes(way.captured, chunk_tokens) if way.captured else 0),
     )
 
 

@@ -18,7 +18,6 @@ from engine.protocol.messages import Budget
 
 FLOAT_BYTES = 4
 HIDDEN_COPIES = 16  # live activations of one layer, in vectors of the hidden size
-TILE_TOKENS = 4096  # tokens whose experts are computed together
 CHUNK_SHARE = 0.02
 MOST_CHUNK_TOKENS = 32_768
 STAGING_SHARE = 0.15  # of the device; above it, staging is smaller than two layers
@@ -40,8 +39,8 @@ class ModelCost:
         chunk_tokens: prompt tokens per step.
         kv_token_bytes: keys and values of one token.
         dense_bytes: dense weights as they lie on the device.
-        scratch_bytes: buffers of captured steps; 0 = steps are not captured, and attention of a
-            chunk works out all its scores at once.
+        scratch_bytes: buffers of captured steps and of a prompt's experts; 0 = steps are not
+            captured, and attention of a chunk works out all its scores at once.
     """
 
     dense_values: int
@@ -141,7 +140,7 @@ def _activation_bytes(cost: ModelCost, spec: ModelSpec, max_rows: int) -> int:
     """Estimate of one step's peak: hidden states, attention scores of a chunk, logits."""
     rows = max(cost.chunk_tokens, max_rows)
     if cost.scratch_bytes:
-        return cost.scratch_bytes + rows * captured_token_bytes(spec) + _tile_bytes(spec, rows)
+        return cost.scratch_bytes + rows * captured_token_bytes(spec)
     hidden = rows * spec.hidden * HIDDEN_COPIES
     routes = rows * spec.router.top_k * spec.hidden
     scores = 2 * rows * spec.num_heads * spec.max_context
@@ -170,9 +169,3 @@ def captured_chunk_tokens(spec: ModelSpec, device_bytes: int) -> int:
     fit = int(device_bytes * CHUNK_SHARE) // captured_token_bytes(spec)
     most = min(MOST_CHUNK_TOKENS, -(-spec.max_context // 256) * 256)
     return min(most, max(512, fit // 256 * 256))
-
-
-def _tile_bytes(spec: ModelSpec, rows: int) -> int:
-    """Experts' activations of a tile of tokens, and the rows that wait for their merge."""
-    routes = min(rows, TILE_TOKENS) * spec.router.top_k
-    return routes * (2 * spec.moe_intermediate + FLOAT_BYTES * spec.hidden)

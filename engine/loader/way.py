@@ -3,7 +3,6 @@
 Decided from index and config, before a weight is read. Called by `engine.loader.open`.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -49,8 +48,6 @@ def choose_way(
     reader: FtwReader, family: ModelFamily, spec: ModelSpec, obstacle: str, max_rows: int
 ) -> Way:
     """Choose; `obstacle` says what the device lacks for captured steps, "" if nothing."""
-    dense = [one for one in reader.index.tensors if one.role == "dense"]
-    plain = FLOAT_BYTES * sum(math.prod(one.shape) for one in dense)
     try:
         if obstacle:
             raise ValueError(obstacle)
@@ -60,7 +57,7 @@ def choose_way(
         slots = max_captured_slots(reader.num_records)
         plan = plan_captured(spec, reader.layout, _encodings(weights), slots, max_rows)
     except ValueError as problem:
-        return Way(None, str(problem), PLAIN_DTYPE, plain)
+        return Way(None, str(problem), PLAIN_DTYPE, FLOAT_BYTES * reader.dense_values)
     return Way(plan, "", KV_DTYPE, reader.dense_bytes, scratch_bytes(plan))
 
 

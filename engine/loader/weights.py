@@ -3,7 +3,6 @@
 Knows names and progress, not what a weight is for. Called by `engine.loader.open`.
 """
 
-import math
 from collections.abc import Callable
 
 from engine.checkpoint.ftw import FtwReader
@@ -40,5 +39,5 @@ def read_weights(reader: FtwReader, watch: LoadWatch) -> Callable[[str], DenseWe
         watch.progress("build", min(done, total), total)
         return one
 
-    total = sum(math.prod(one.shape) for one in reader.index.tensors if one.role == "dense")
+    total = reader.dense_values
     return weight

@@ -178,7 +178,8 @@ experts(const __grid_constant__ MoeArguments a, const __grid_constant__ MoeLayer
         return;
     }
     if (block == 0) {
-        find_victims(a);
+        // Without a miss the candidates still stand, and a search would outlast the hits.
+        if (__ldcg(&a.plan->listed)) find_victims(a);
         return;
     }
     const Job job = read_job(&a.plan->job[(block - 1) % kRoutes]);

@@ -21,7 +21,7 @@ from tests.kernels.cuda.moe_support import (
 from tests.kernels.emulator import needs_emulator
 
 pytestmark = [needs_emulator, needs_native]
-SHORT_NS = 1_000_000
+SHORT_NS = 1_000_000_000
 
 
 def slot_contents_match(model: SmallModel) -> bool:

@@ -137,6 +137,8 @@ class PlainModel:
             if worth > (worths[victim] if victim != FREE else 0):
                 self.owner[slot] = record
         self.tick += 1
+        if not missed:
+            return
         keys = sorted(
             (self.worth(self.owner[slot]) if slot in self.owner else 0, slot)
             for slot in range(self.slots)
@@ -216,8 +218,9 @@ def test_candidates_are_the_slots_of_least_worth_lowest_first(data):
     model.state.set_policy(MoePolicy(mode=MissMode.CPU_ONLY, eviction=data.draw(POLICIES).eviction))
     model.state.clock[0] = 1000
     model.state.install(tables)
+    missing = int(np.flatnonzero(tables.slot_of == NO_SLOT)[0])  # only a miss is followed by a search
     with model.pool():
-        model.run(0, model.inputs([[0]], 0))
+        model.run(missing // 128, model.inputs([[missing % 128]], 0))
     after = model.state.snapshot()
     worth = after.worth()
     keys = sorted(

@@ -21,6 +21,7 @@ WINDOWS = sys.platform == "win32"
 PYTHON = VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
 TORCH = "torch==2.13.0"  # the development pin; the product takes what pyproject.toml allows
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TORCH_CUDA = "cu130"  # its CUDA build, which lies beside; on Linux the plain version is the same
 QT_LIBRARIES = (
     "libegl1 libgl1 libopengl0 libglib2.0-0 libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 "
     "libxcb-image0 libxcb-keysyms1 libxcb-render-util0 libxcb-shape0 libxcb-xinerama0 "
@@ -135,6 +136,8 @@ def package(options: argparse.Namespace, rest: list[str]) -> int:
     freeze = ("-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR", "build.spec")
     attempt = ("installers/common/smoke.py", "dist/freetoken", "--out", "dist/smoke")
     pack = ("-m", "installers.common.pack", "dist/freetoken", "dist", *rest)
+    # Packages are compressed as a whole, which is smaller than module by module: 5 MB of a shell.
+    os.environ.setdefault("PYINSTALLER_ZLIB_COMPRESSION_LEVEL", "0")
     for bundle in os.environ.get("FT_BUNDLE", "shell full").split():  # the last one stays in dist
         os.environ["FT_BUNDLE"] = bundle
         if code := python(*freeze) or python(*attempt) or python(*pack):

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QTimer
-
 from app.application import PAGES, make_application
 from app.services.diagnostics import Diagnostics
 from app.services.display import display_problem
@@ -46,17 +44,21 @@ def run_desktop(environment: Environment, page: str, file: str = "") -> int:
     collector, interrupts = Collector(), Interrupts()
     # Qt is up and the log is open: what takes long to import can be reported now.
     from app.main import Desktop
+    from app.warm_up import WarmUp
 
     desktop = Desktop(environment, ring)
     instance.asked.connect(desktop.raise_window)
     instance.opened.connect(desktop.open_model)
     interrupts.asked.connect(desktop.quit)
     desktop.finished.connect(app.quit)
-    desktop.show(page)
+    rest = desktop.pages.rest(desktop.window.prepare)
+    warm_up = WarmUp(desktop.window, rest, desktop.is_busy)
+    desktop.begun.connect(warm_up.begin)
     if file:
-        QTimer.singleShot(0, desktop, lambda: desktop.open_model(file))  # when all has begun
+        desktop.begun.connect(lambda: desktop.open_model(file))
     elif not page:
         desktop.greet()
+    desktop.show(page)
     code = app.exec()
     instance.close()
     interrupts.close()

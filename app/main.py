@@ -5,14 +5,15 @@ below the window is made in `app.parts`.
 """
 
 import logging
-from dataclasses import dataclass, fields
 
-from PySide6.QtCore import QObject, QTimer, QUrl, Signal
+from PySide6.QtCore import QObject, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QWidget
 
+from app.first_picture import FirstPicture
+from app.pages import Pages
 from app.palette import make_palette
-from app.parts import ViewModels, make_services, make_view_models, program_of
+from app.parts import make_services, make_view_models, program_of
+from app.predict import amounts
 from app.services.closing import Closing
 from app.services.event_log import EventLog
 from app.services.log_ring import LogRing
@@ -20,68 +21,13 @@ from app.services.model_open import model_folder
 from app.services.settings import Environment, Settings, chosen_folder
 from app.services.tray import Tray
 from app.viewmodels.chat import Coming
-from app.views.about import LicenceRow, UpdateRow
-from app.views.chat import ChatView
-from app.views.first_run import FirstRunRow, FirstRunView
-from app.views.logs import LogsView
 from app.views.main_window import MainWindow
-from app.views.models import ModelsView
-from app.views.models_remote import remote_rows
-from app.views.models_storage import StorageRow
-from app.views.performance import PerformanceView
-from app.views.profiler import ProfilerView
-from app.views.runtime import RuntimeRow
-from app.views.server import ServerView
-from app.views.settings import SettingsView
 from app.widgets.icons import icon
 from app.widgets.look import use
 from app.wording import figures, tr
 from engine.protocol.messages import EngineState
 
 _log = logging.getLogger("app")
-
-
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """The pages, in the order of the rail; the first run is not in it."""
-
-    chat: ChatView
-    models: ModelsView
-    performance: PerformanceView
-    profiler: ProfilerView
-    server: ServerView
-    logs: LogsView
-    settings: SettingsView
-    first_run: FirstRunView
-
-    def by_name(self) -> dict[str, QWidget]:
-        """Return them as the window takes them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def make_pages(vm: ViewModels) -> Pages:
-    """Build the pages on the view models."""
-    again = FirstRunRow()
-    pages = Pages(
-        chat=ChatView(vm.chat),
-        models=ModelsView(vm.models, vm.discover, vm.jobs),
-        performance=PerformanceView(vm.performance, vm.yielding),
-        profiler=ProfilerView(vm.profiler),
-        server=ServerView(vm.server),
-        logs=LogsView(vm.logs),
-        settings=SettingsView(
-            vm.settings,
-            {
-                "general": (again,),
-                "storage": (StorageRow(vm.move),),
-                "remote": remote_rows(vm.remote),
-                "about": (RuntimeRow(vm.runtime), UpdateRow(vm.about), LicenceRow(vm.about)),
-            },
-        ),
-        first_run=FirstRunView(vm.first_run, vm.runtime),
-    )
-    again.wanted.connect(pages.first_run.ask)
-    return pages
 
 
 class Desktop(QObject):
@@ -91,9 +37,11 @@ class Desktop(QObject):
         services, vm, pages, window, closing: its parts, for the smoke run and tests.
 
     Signals:
+        begun(): the window is on screen and engine, library and meter have been started.
         finished(): everything is stopped; the event loop may end.
     """
 
+    begun = Signal()
     finished = Signal()
 
     def __init__(self, environment: Environment, ring: LogRing) -> None:
@@ -103,11 +51,11 @@ class Desktop(QObject):
         self._events = EventLog(self.services.client, self.services.jobs)
         self._look(self.services.settings.value)
         self.vm = make_view_models(self.services)
-        self.pages = make_pages(self.vm)
-        self.window = MainWindow(self.vm.session, self.pages.by_name())
-        self.palette = make_palette(
-            self.window, self.pages.chat, self.vm.chat.chats, self.vm.session
-        )
+        self.pages = Pages(self.vm, self._show_page, self._show_settings)
+        self.window = MainWindow(self.vm.session, self.pages)
+        self._first_picture = FirstPicture(self.window)
+        self._first_picture.drawn.connect(self._begin)
+        self.palette = make_palette(self.window, self.pages, self.vm.chat.chats, self.vm.session)
         self.tray = Tray(icon("models"), self)
         s, vm = self.services, self.vm
         self.closing = Closing(
@@ -140,12 +88,12 @@ class Desktop(QObject):
         """Show the window; engine, library and meter start after its first picture."""
         settings = self.services.settings.value
         self.window.restore(settings.geometry, settings.rail_folded)
-        self.window.show()
         if page:
             self.window.show_page(page)
+        self._first_picture.expect()
+        self.window.show()
         if self.window.page == "chat":
             self.pages.chat.composer.focus()
-        QTimer.singleShot(0, self, self._begin)
 
     def greet(self) -> None:
         """Show the first run, once; it blocks nothing, and Settings leads there again."""
@@ -160,6 +108,10 @@ class Desktop(QObject):
         self.window.activateWindow()
         if page:
             self.window.show_page(page)
+
+    def is_busy(self) -> bool:
+        """Whether a reply is being written or a model is being loaded."""
+        return self.vm.session.state not in (EngineState.IDLE, EngineState.READY)
 
     def open_model(self, file: str) -> None:
         """Load a model that the desktop handed over: a double click on its `model.ftw`."""
@@ -187,6 +139,7 @@ class Desktop(QObject):
         self.vm.about.begin()
         for sentence in (*self.services.settings.notices, *self.vm.chat.notices):
             self.window.toast(sentence, "warn")
+        self.begun.emit()
 
     # --- wires
 
@@ -195,6 +148,7 @@ class Desktop(QObject):
         s.settings.changed.connect(self._look)
         s.settings.changed.connect(self._follow_folder)
         s.settings.changed.connect(self._follow_program)
+        s.settings.changed.connect(self._tell_no_tray)
         vm.settings.notice.connect(self._warn)
         vm.settings.restart_needed.connect(self._offer_restart)
 
@@ -218,6 +172,8 @@ class Desktop(QObject):
         yielding.said.connect(self._say)
         window.yield_wanted.connect(yielding.toggle)
         self.tray.yield_wanted.connect(yielding.toggle)
+        self.tray.load_wanted.connect(self.vm.session.load_default)
+        self.tray.unload_wanted.connect(self.vm.session.unload)
 
     def _wire_pages(self) -> None:
         vm, window = self.vm, self.window
@@ -234,16 +190,19 @@ class Desktop(QObject):
         vm.remote.changed.connect(self._show_remote)
         vm.chat.talk.state_changed.connect(self._show_remote)
         self._show_remote()
-        self.pages.first_run.page_wanted.connect(window.show_page)
         vm.about.told.connect(self._tell_release)
         vm.runtime.stop_wanted.connect(self.services.client.stop)
         vm.runtime.installed.connect(self._take_runtime)
         vm.discover.flows.settings_wanted.connect(self._show_hub_settings)
-        self.pages.performance.models_wanted.connect(self._show_models)
-        self.pages.performance.settings_wanted.connect(self._show_settings)
 
     def _look(self, settings: Settings) -> None:
         use(settings.theme, settings.zoom, settings.language, settings.reduced_motion)
+
+    def _tell_no_tray(self, settings: Settings) -> None:
+        """Some desktops have no tray: say once that closing ends the app there."""
+        if settings.close_to_tray and not self.tray.is_available and not settings.no_tray_told:
+            self.services.settings.set(no_tray_told=True)
+            self._warn(tr("This desktop has no tray: closing the window quits."))
 
     def _follow_folder(self, settings: Settings) -> None:
         self.services.library.set_extra(chosen_folder(settings))
@@ -280,10 +239,15 @@ class Desktop(QObject):
             self.tray.say(tr("FreeToken Desktop goes on in the tray, with its model loaded."))
 
     def _show_state(self) -> None:
-        now, sentence = self.vm.yielding.now, self.vm.session.sentence
+        now, session = self.vm.yielding.now, self.vm.session
+        sentence = session.sentence
+        if session.tok_s:
+            rate = amounts.number(session.tok_s)
+            sentence = tr("{engine} · {rate} tok/s", engine=sentence, rate=rate)
         if now.is_yielded:
             sentence = tr("{engine} · {memory}", engine=sentence, memory=now.words)
         self.tray.set_state(sentence)
+        self.tray.set_model(self.services.client.model is not None, not self.is_busy())
 
     def _show_yielded(self) -> None:
         now = self.vm.yielding.now
@@ -307,15 +271,15 @@ class Desktop(QObject):
         if self.vm.chat.talk.is_waiting:
             self.vm.session.wake()
 
+    def _show_page(self, name: str) -> None:
+        self.window.show_page(name)
+
     def _show_settings(self, section: str) -> None:
         self.window.show_page("settings")
         self.pages.settings.open_section(section)
 
     def _show_hub_settings(self) -> None:
         self._show_settings("storage")
-
-    def _show_models(self) -> None:
-        self.window.show_page("models")
 
     def _show_context(self) -> None:
         """The context meter was clicked: the breakdown is in the inspector."""

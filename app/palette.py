@@ -1,15 +1,15 @@
 """Puts the palette over the window: what it offers, and where its choices lead."""
 
+from app.pages import Pages
 from app.viewmodels.chat_list import ChatListModel
 from app.viewmodels.palette import Entry, PaletteViewModel
 from app.viewmodels.session import SessionViewModel
-from app.views.chat import ChatView
 from app.views.main_window import MainWindow
 from app.views.palette import Palette, fixed_entries
 
 
 def make_palette(
-    window: MainWindow, chat: ChatView, chats: ChatListModel, session: SessionViewModel
+    window: MainWindow, pages: Pages, chats: ChatListModel, session: SessionViewModel
 ) -> Palette:
     """Return the palette of a window, wired to its pages, actions, models and chats."""
 
@@ -18,8 +18,8 @@ def make_palette(
 
     def open_chat(chat_id: int, message_id: int) -> None:
         window.show_page("chat")
-        chat.open_at(chat_id, message_id)
-        chat.composer.focus()
+        pages.chat.open_at(chat_id, message_id)
+        pages.chat.composer.focus()
 
     vm = PaletteViewModel(fixed_entries(), models, chats.chats, chats.find)
     palette = Palette(window, vm)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app.services.catalog import read_catalog
 from app.services.chat_store import ChatStore
+from app.services.device_choice import card_index
 from app.services.downloads import Downloads
 from app.services.engine_client import EngineClient
 from app.services.engine_process import EngineProcess
@@ -29,6 +30,8 @@ from app.services.settings import Environment, Settings, SettingsStore, chosen_f
 from app.services.updates import UpdateCheck
 from app.viewmodels.about import AboutViewModel
 from app.viewmodels.chat import ChatViewModel
+from app.viewmodels.device import DeviceViewModel
+from app.viewmodels.diagnostics import DiagnosticSources, DiagnosticsViewModel
 from app.viewmodels.discover import DiscoverViewModel
 from app.viewmodels.discover_hub import HubSearch
 from app.viewmodels.first_run import FirstRunViewModel, Sources
@@ -88,6 +91,7 @@ class ViewModels:
     server: ServerViewModel
     logs: LogsViewModel
     settings: SettingsViewModel
+    device: DeviceViewModel
     runtime: RuntimeViewModel
     about: AboutViewModel
     first_run: FirstRunViewModel
@@ -128,6 +132,7 @@ def make_services(environment: Environment, ring: LogRing) -> Services:
 
 def make_view_models(s: Services) -> ViewModels:
     """Build the view models on the services."""
+    s.client.loaded.connect(lambda event: _follow(event.model.devices, s))
     root, build = s.environment.root, read_build()
     session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter, s.wake)
     secrets = SecretStore()
@@ -160,8 +165,9 @@ def make_view_models(s: Services) -> ViewModels:
         yielding=YieldingViewModel(s.client, s.settings, s.presence),
         profiler=profiler,
         server=ServerViewModel(),
-        logs=LogsViewModel(s.ring, root.logs),
+        logs=LogsViewModel(s.ring, root.logs, _diagnostics(s, session)),
         settings=SettingsViewModel(s.settings, root, session.engine_facts),
+        device=DeviceViewModel(s.client, s.settings),
         runtime=RuntimeViewModel(
             s.jobs, s.settings, root, build, fitting_locks(), has_nvidia_driver()
         ),
@@ -173,3 +179,26 @@ def make_view_models(s: Services) -> ViewModels:
             catalog,
         ),
     )
+
+
+def _diagnostics(s: Services, session: SessionViewModel) -> DiagnosticsViewModel:
+    """Build the report of trouble."""
+    return DiagnosticsViewModel(
+        DiagnosticSources(
+            APP_VERSION,
+            s.environment.root,
+            s.client,
+            s.settings,
+            s.jobs,
+            s.ring,
+            s.machine,
+            problem=lambda: session.problem,
+        )
+    )
+
+
+def _follow(devices: tuple[str, ...], s: Services) -> None:
+    """Let meters and auto-yield watch the card that the model runs on."""
+    card = card_index(devices)
+    s.meter.follow(card)
+    s.presence.follow(card)

@@ -34,6 +34,11 @@ class ForwardBatch:
     logit_rows: tuple[int, ...]
 
     @property
+    def ends_prompt(self) -> bool:
+        """Whether this is a prompt's last chunk: the one that a next token is wanted of."""
+        return self.phase == "prefill" and bool(self.logit_rows)
+
+    @property
     def num_tokens(self) -> int:
         """T."""
         return int(self.token_ids.shape[0])

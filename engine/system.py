@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import psutil
@@ -26,6 +27,20 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
+def number_cards_by_bus() -> None:
+    """Let CUDA number cards as the driver's own library does, before CUDA starts (case M-20).
+
+    Its default puts the fastest first, so "cuda:0" would be another card than the one listed so.
+    """
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+
+def keep_compiled_code(folder: Path) -> None:
+    """Tell compilers of libraries where to keep what they make: their default lies in HOME."""
+    os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
+    os.environ.setdefault("CUDA_CACHE_PATH", str(folder / "driver"))
 
 
 def make_binary(fd: int) -> None:

@@ -206,7 +206,12 @@ def _obstacle(
         return f"it does not read {', '.join(sorted(unread))}"
     if line.dtypes and dtype not in line.dtypes:
         return f"it does not take {dtype}"
-    return str(_attribute(line.requirement)()) if line.requirement else ""
+    if not line.requirement:
+        return ""
+    try:
+        return str(_attribute(line.requirement)())
+    except Exception as problem:  # noqa: BLE001  a probe that breaks must not end a load (E-06)
+        return f"its probe failed: {problem}"
 
 
 def _attribute(target: str) -> Callable[..., object]:

@@ -16,6 +16,9 @@ from engine.protocol.messages import MissPolicy
 _BLOCK = 128 * 128  # weights that share one FP8 scale
 _CONVERTED = 1.03  # of the source, on disk
 _VRAM_ROOM = 1.10
+# A card also holds buffers of steps, a chunk of a prompt, and experts that stream through.
+_CARD_SCRATCH, _CARD_ROOM = 768 << 20, 1.3
+_CPU_SCRATCH = 3 << 30  # a prompt's attention over a long context, and what the system keeps
 # Time per layer that is not bandwidth, as the paper's system shows it at 25 % and 5 % of misses.
 # Source: derived from the decode speeds of arXiv 2608.16157.
 _LAYER_S = (86e-6, 216e-6)
@@ -55,11 +58,24 @@ class ConfigFacts:
     @property
     def dense_bytes(self) -> int:
         """Attention, router, norms, embedding and head."""
-        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        return self.layers * self._linear(self._attention) + 2 * self._plain
+
+    @property
+    def cpu_bytes(self) -> int:
+        """Main memory that the engine wants where there is no card, with the smallest cache."""
+        dense = 4 * (self.layers * self._attention + self._plain)
+        staging = 2 * self.experts * self.expert_bytes  # two layers, for prompts
+        return self.pool_bytes + dense + staging + _CPU_SCRATCH
+
+    @property
+    def _attention(self) -> int:
+        return 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+
+    @property
+    def _plain(self) -> int:
         router = self.hidden * self.experts
         norms = 2 * (self.hidden + self.head_dim)
-        plain = self.layers * (router + norms) + self.hidden + 2 * self.vocab * self.hidden
-        return self.layers * self._linear(attention) + 2 * plain
+        return self.layers * (router + norms) + self.hidden + 2 * self.vocab * self.hidden
 
     @property
     def total_bytes(self) -> int:
@@ -113,6 +129,11 @@ def judge_download(facts: ConfigFacts, machine: ThisMachine) -> DownloadAdvice:
     vram = round(facts.dense_bytes * _VRAM_ROOM)
     if 0 < machine.vram_total < vram:
         return DownloadAdvice(Fit.TOO_BIG, "vram", vram, machine.vram_total)
+    card = round((facts.dense_bytes + _CARD_SCRATCH) * _CARD_ROOM)
+    if 0 < machine.vram_total < card:
+        return DownloadAdvice(Fit.TIGHT, "vram", card, machine.vram_total)
+    if not machine.vram_total and machine.ram_free < facts.cpu_bytes:
+        return DownloadAdvice(Fit.TIGHT, "ram", facts.cpu_bytes, machine.ram_free)
     disk = disk_need(facts.total_bytes)
     if 0 <= machine.disk_free < disk:
         return DownloadAdvice(Fit.TIGHT, "disk", disk, machine.disk_free)

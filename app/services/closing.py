@@ -3,6 +3,7 @@
 Cases G-01, G-12, G-18: engine and jobs are gone and the app has ended within five seconds.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -11,6 +12,7 @@ from app.services.engine_client import EngineClient
 from app.services.job_runner import JobRunner
 
 LIMIT_S = 4.0
+_log = logging.getLogger("app")
 
 
 class Closing(QObject):
@@ -54,8 +56,7 @@ class Closing(QObject):
         if self._begun:
             return
         self._begun = True
-        for step in self._first:
-            step()
+        self._take(self._first)
         self._client.stopped.connect(self._check)
         self._jobs.idle.connect(self._check)
         self._limit.start()
@@ -73,6 +74,13 @@ class Closing(QObject):
         self._ended = True
         self._limit.stop()
         self._client.process.kill()
-        for step in self._last:
-            step()
+        self._take(self._last)
         self.finished.emit()
+
+    def _take(self, steps: Sequence[Callable[[], object]]) -> None:
+        """Take every step: one that fails must not keep the app from ending (D-07: full disk)."""
+        for step in steps:
+            try:
+                step()
+            except Exception as problem:  # noqa: BLE001  the other steps must be taken too
+                _log.error("a step of the app's end failed", exc_info=problem)

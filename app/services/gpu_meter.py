@@ -39,6 +39,11 @@ class GpuMeter(QObject):
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._card = 0
+
+    def follow(self, card: int) -> None:
+        """Read the card of this number from now on; the first one until then."""
+        self._card = card
 
     def start(self) -> None:
         """Begin to read; does nothing if it does already."""
@@ -58,7 +63,7 @@ class GpuMeter(QObject):
         driver = _Driver()
         try:
             while not self._stop.is_set():
-                reading = driver.read()
+                reading = driver.read(self._card)
                 if self._stop.is_set():
                     return
                 try:
@@ -71,31 +76,30 @@ class GpuMeter(QObject):
 
 
 class _Driver:
-    """The first GPU, if there is one."""
+    """The card that is read, if there is one."""
 
     def __init__(self) -> None:
         self._nvml: ModuleType | None = None
         self._gpu: object = None
+        self._card: int | None = None
         self._name: str | None = None
         try:
             # Optional, and slow to load: only here, off the window's thread.
             import pynvml
-
-            self._nvml = pynvml
         except ImportError:
             return
         try:
             pynvml.nvmlInit()
-            self._gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
-            name = pynvml.nvmlDeviceGetName(self._gpu)
-            self._name = name.decode() if isinstance(name, bytes) else str(name)
         except pynvml.NVMLError:
-            self._gpu = None
+            return
+        self._nvml = pynvml
 
-    def read(self) -> MeterReading:
-        """Return what can be read now."""
+    def read(self, card: int = 0) -> MeterReading:
+        """Return what can be read now of this card."""
         memory = psutil.virtual_memory()
         used, total = int(memory.total - memory.available), int(memory.total)
+        if card != self._card:
+            self._open(card)
         if self._nvml is None or self._gpu is None:
             return MeterReading(used, total)
         try:
@@ -108,9 +112,21 @@ class _Driver:
             heat = None
         return MeterReading(used, total, self._name, int(vram.used), int(vram.total), heat)
 
+    def _open(self, card: int) -> None:
+        self._card, self._gpu, self._name = card, None, None
+        if self._nvml is None:
+            return
+        try:
+            gpu = self._nvml.nvmlDeviceGetHandleByIndex(card)
+            name = self._nvml.nvmlDeviceGetName(gpu)
+        except self._nvml.NVMLError:
+            return
+        self._gpu = gpu
+        self._name = name.decode() if isinstance(name, bytes) else str(name)
+
     def close(self) -> None:
         """Let go of the driver."""
-        if self._nvml is not None and self._gpu is not None:
+        if self._nvml is not None:
             try:
                 self._nvml.nvmlShutdown()
             except self._nvml.NVMLError:

@@ -3,6 +3,7 @@
 `LogRing.append` may be called from any thread. The Logs page listens to `changed`.
 """
 
+import contextlib
 import logging
 import logging.handlers
 import re
@@ -40,6 +41,17 @@ class LogLine:
     source: Source
     level: Level
     text: str
+
+
+def clock(line: LogLine) -> str:
+    """Return the time of day with milliseconds."""
+    millis = int(line.time_s * 1000) % 1000
+    return f"{time.strftime('%H:%M:%S', time.localtime(line.time_s))}.{millis:03d}"
+
+
+def line_text(line: LogLine) -> str:
+    """Return a line as it is copied."""
+    return f"{clock(line)} {line.source} {line.level}: {line.text}"
 
 
 class LogRing(QObject):
@@ -119,13 +131,23 @@ def level_of(text: str) -> Level:
     return "info"
 
 
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A file that a full disk costs lines, and nothing else (case D-07); the ring has them."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave the line out."""
+
+    def close(self) -> None:
+        """Close, also if what is buffered cannot be written any more."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 def rotating_file(path: Path) -> logging.Handler | None:
     """Open a log file that turns over at 2 MiB, three old ones kept; None if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.handlers.RotatingFileHandler(
-            path, maxBytes=FILE_BYTES, backupCount=FILE_COPIES, encoding="utf-8"
-        )
+        handler = _LogFile(path, maxBytes=FILE_BYTES, backupCount=FILE_COPIES, encoding="utf-8")
     except OSError:
         return None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

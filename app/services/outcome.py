@@ -86,6 +86,11 @@ class ProcessOutcome:
             return EndCause.KILLED if self.signal == _KILL else EndCause.CRASHED
         return _CAUSES_BY_CODE.get(self.exit_code, EndCause.ENDED)
 
+    @property
+    def lacked_memory(self) -> bool:
+        """Whether a smaller cache is what helps first; the system kills for want of memory."""
+        return self.cause in (EndCause.MEMORY, EndCause.KILLED)
+
     def explained(self) -> "ProcessOutcome":
         """Return it with the engine's own last sentence behind ours."""
         error = self.error

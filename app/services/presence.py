@@ -25,7 +25,7 @@ class Presence:
 
     Attributes:
         sampled_s: `time.monotonic` before anything was read.
-        free_bytes: of the first GPU; None = the driver does not say, or there is none.
+        free_bytes: of the card in use; None = the driver does not say, or there is none.
         full_screen: an app fills the screen; None = the desktop does not say.
         app: name of the first listed program that runs, "" = none.
     """
@@ -62,11 +62,19 @@ class PresenceWatch(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._make_probe: Callable[[], Probe] = make_probe or SystemProbe
+        self._make_probe: Callable[[], Probe] = make_probe or self._system_probe
+        self._card = 0
         self._interval_s = interval_s
         self._apps: tuple[str, ...] = ()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def follow(self, card: int) -> None:
+        """Watch the memory of this card from the next reading on; of the first one until then."""
+        self._card = card
+
+    def _system_probe(self) -> "SystemProbe":
+        return SystemProbe(lambda: self._card)
 
     def set_apps(self, apps: tuple[str, ...]) -> None:
         """Look for these programs from the next reading on."""
@@ -105,9 +113,10 @@ class PresenceWatch(QObject):
 
 
 class SystemProbe:
-    """This machine."""
+    """This machine; `card` tells whose memory counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, card: Callable[[], int] = int) -> None:
+        self._card = card
         self._memory = _DeviceMemory()
         self._screen: FullScreen = open_full_screen()
 
@@ -115,7 +124,7 @@ class SystemProbe:
         """Return what is so now."""
         sampled_s = time.monotonic()
         return Presence(
-            sampled_s, self._memory.free_bytes(), self._screen.read(), running_app(apps)
+            sampled_s, self._memory.free_bytes(self._card()), self._screen.read(), running_app(apps)
         )
 
     def close(self) -> None:
@@ -145,11 +154,10 @@ def _spellings(key: str) -> set[str]:
 
 
 class _DeviceMemory:
-    """Free memory of the first GPU."""
+    """Free memory of a card."""
 
     def __init__(self) -> None:
         self._nvml: ModuleType | None = None
-        self._gpu: object = None
         try:
             # Optional, and slow to load: only here, off the window's thread.
             import pynvml
@@ -160,17 +168,14 @@ class _DeviceMemory:
         except pynvml.NVMLError:
             return
         self._nvml = pynvml
-        try:
-            self._gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
-        except pynvml.NVMLError:
-            self._gpu = None
 
-    def free_bytes(self) -> int | None:
+    def free_bytes(self, card: int) -> int | None:
         """Return it, None = not known now."""
-        if self._nvml is None or self._gpu is None:
+        if self._nvml is None:
             return None
         try:
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(self._gpu).free)
+            gpu = self._nvml.nvmlDeviceGetHandleByIndex(card)
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(gpu).free)
         except self._nvml.NVMLError:
             return None
 

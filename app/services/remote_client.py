@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer, QUrl, Signal
-from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
+from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest, QSslError
 
+from app.services import remote_faults as faults
+from app.services.remote_proxy import BadProxy, route_to
 from app.services.remote_wire import (
     BadAnswer,
     Server,
@@ -24,15 +26,17 @@ from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
 FIRST_S, STALL_S = 300.0, 60.0  # a long prompt may take minutes before the first word
+LIST_S = 20.0
 _MOST_BODY = 4 << 20
-_Net = QNetworkReply.NetworkError
+PROXY_LOGIN = 407  # HTTP
 
 
 class RemoteClient(QObject):
     """One server.
 
     Args:
-        first_s: how long the first byte may take. stall_s: the longest silence after it.
+        first_s: how long the first byte of a reply may take. stall_s: the longest silence after it.
+        list_s: how long the list of models may take to begin.
         clock: monotonic seconds.
 
     Signals:
@@ -55,14 +59,16 @@ class RemoteClient(QObject):
         self,
         first_s: float = FIRST_S,
         stall_s: float = STALL_S,
+        list_s: float = LIST_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._limits_ms = (round(first_s * 1000), round(stall_s * 1000))
+        self._list_ms = round(list_s * 1000)
         self._clock = clock
         self._numbers = itertools.count(1)
         self._server: Server | None = None
-        self._model = ""
+        self._model = self._proxy = ""
         self._network: QNetworkAccessManager | None = None  # made when first needed
         self._replies: dict[str, _Reply] = {}
         self._listing: _Call | None = None
@@ -93,6 +99,10 @@ class RemoteClient(QObject):
         self._server, self._model = server, model
         self.changed.emit()
 
+    def use_proxy(self, setting: str) -> None:
+        """Go through this proxy from the next request on, as `remote_proxy` reads it."""
+        self._proxy = setting
+
     def list_models(self) -> None:
         """Ask the server for its models; `listed` or `list_failed` follows."""
         server = self._server
@@ -100,8 +110,15 @@ class RemoteClient(QObject):
             return
         if self._listing is not None:
             self._listing.drop()
-        call = _Call(self._manager().get(_request(server, "models")), self._limits_ms, self)
-        self._listing = call
+            self._listing = None
+        try:
+            proxy = self._route(server)
+        except BadProxy:
+            QTimer.singleShot(0, self, lambda: self.list_failed.emit(faults.bad_proxy()))
+            return
+        limits_ms = (self._list_ms, self._limits_ms[1])
+        call = _Call(self._manager().get(_request(server, "models")), limits_ms, self)
+        call.proxy, self._listing = proxy, call
         call.ended.connect(self._on_listed)
 
     def generate(
@@ -119,10 +136,15 @@ class RemoteClient(QObject):
             gone = m.Error(code=ErrorCode.INTERNAL, message=tr("No remote engine is set up."))
             QTimer.singleShot(0, self, lambda: self._end(reply_id, gone))
             return reply_id
+        try:
+            proxy = self._route(server)
+        except BadProxy:
+            QTimer.singleShot(0, self, lambda: self._end(reply_id, faults.bad_proxy()))
+            return reply_id
         body = request_body(self._model, messages, sampling, tools, continue_last, template_args)
         sent = self._manager().post(_request(server, "chat/completions"), body)
         reply = _Reply(reply_id, sent, self._limits_ms, self._clock, self)
-        reply.model, reply.host = self._model, server.host
+        reply.model, reply.proxy = self._model, proxy
         self._replies[reply_id] = reply
         reply.got.connect(self._on_delta)
         reply.over.connect(self._on_over)
@@ -141,6 +163,12 @@ class RemoteClient(QObject):
             self.cancel(reply_id)
         if self._listing is not None:
             self._listing.drop()
+
+    def _route(self, server: Server) -> str:
+        """Let the next request go by the proxy for this server; returns its name."""
+        route = route_to(server, self._proxy)
+        self._manager().setProxy(route.proxy)
+        return route.shown
 
     def _manager(self) -> QNetworkAccessManager:
         if self._network is None:
@@ -183,7 +211,7 @@ class RemoteClient(QObject):
         try:
             self.listed.emit(model_names(body))
         except BadAnswer:
-            self.list_failed.emit(_no_such_server(self.host))
+            self.list_failed.emit(faults.no_such_server(self.host))
 
 
 class _Call(QObject):
@@ -198,7 +226,8 @@ class _Call(QObject):
     def __init__(self, reply: QNetworkReply, limits_ms: tuple[int, int], parent: QObject) -> None:
         super().__init__(parent)
         self.host = reply.url().authority()
-        self.model = ""
+        self.model = self.proxy = ""
+        self._certificate: list[QSslError.SslError] = []
         self._reply, self._stall_ms = reply, limits_ms[1]
         self._body = bytearray()
         self._is_late = False
@@ -209,6 +238,7 @@ class _Call(QObject):
         reply.setParent(self)
         reply.readyRead.connect(self._on_data)
         reply.finished.connect(self._on_finished)
+        reply.sslErrors.connect(self._on_certificate)
 
     @property
     def status(self) -> int:
@@ -237,6 +267,10 @@ class _Call(QObject):
         self._timer.start(self._stall_ms)
         self.take(bytes(self._reply.readAll().data()))
 
+    def _on_certificate(self, found: list[QSslError]) -> None:
+        """Note what is wrong; it is never overlooked, so the request ends."""
+        self._certificate += [problem.error() for problem in found]
+
     def _on_late(self) -> None:
         self._is_late = True
         self._reply.abort()
@@ -249,13 +283,23 @@ class _Call(QObject):
 
     def _problem(self) -> m.Error | None:
         if self._is_late:
-            return _network(tr("{host} has been silent for too long.", host=self.host))
+            return faults.silent(self.host)
+        if self.status == PROXY_LOGIN and self.proxy:
+            return faults.proxy_login(self.proxy)
         if self.status >= 300:
             return refused(self.status, bytes(self._body), self.host, self.model)
         error = self._reply.error()
-        if error == _Net.NoError:
+        if error == QNetworkReply.NetworkError.NoError:
             return None
-        return _lost(error, self.host, self._reply.errorString(), has_begun=self.status > 0)
+        fault = faults.Fault(
+            error,
+            self.host,
+            self.proxy,
+            self._reply.errorString(),
+            has_begun=self.status > 0,
+            certificate=self._certificate,
+        )
+        return faults.lost(fault)
 
 
 class _Reply(_Call):
@@ -304,13 +348,13 @@ class _Reply(_Call):
             except BadAnswer as problem:
                 self._bad = problem
         if self._bad is not None:
-            error = _no_such_server(self.host)
+            error = faults.no_such_server(self.host)
             if self._bad.text:
                 said = self._bad.text
                 words = tr("{host} broke off: {said}", host=self.host, said=said)
                 error = m.Error(code=ErrorCode.NETWORK, message=words)
         elif error is None and not self.stream.is_done and self.stream.reason is None:
-            error = _cut(self.host)
+            error = faults.cut(self.host)
         self.over.emit(self.reply_id, error)
 
     def trace(self) -> m.Trace:
@@ -345,34 +389,6 @@ def _request(server: Server, path: str) -> QNetworkRequest:
     request.setAttribute(QNetworkRequest.Attribute.CookieLoadControlAttribute, manual)
     request.setAttribute(QNetworkRequest.Attribute.CookieSaveControlAttribute, manual)
     return request
-
-
-def _lost(error: QNetworkReply.NetworkError, host: str, text: str, has_begun: bool) -> m.Error:
-    """Return the sentence for a connection that was not made, or broke."""
-    if error == _Net.SslHandshakeFailedError:
-        hint = tr("The clock may be wrong, or the server has a certificate of its own.")
-        return _network(tr("The certificate of {host} is not trusted.", host=host), hint)
-    if error == _Net.HostNotFoundError:
-        return _network(tr("No address is known for {host}.", host=host))
-    if error == _Net.ConnectionRefusedError:
-        return _network(tr("Nothing answers at {host}.", host=host))
-    if has_begun or error == _Net.RemoteHostClosedError:
-        return _cut(host)
-    return _network(tr("{host} cannot be reached: {reason}", host=host, reason=text))
-
-
-def _cut(host: str) -> m.Error:
-    return _network(tr("The connection to {host} was cut before the reply was whole.", host=host))
-
-
-def _no_such_server(host: str) -> m.Error:
-    words = tr("{host} did not answer as an OpenAI-compatible server does.", host=host)
-    return _network(words, tr("Check the address in Settings; it often ends in /v1."))
-
-
-def _network(words: str, hint: str = "") -> m.Error:
-    hint = hint or tr("Check the network and the server; what came is kept.")
-    return m.Error(code=ErrorCode.NETWORK, message=words, hint=hint)
 
 
 def _of(error: m.Error, reply_id: str) -> m.Error:

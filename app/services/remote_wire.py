@@ -5,6 +5,7 @@ Pure: knows no socket and no Qt. Called by `app.services.remote_client`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,6 @@ from engine.protocol.errors import ErrorCode
 _DATA = b"data:"
 _DONE = b"[DONE]"
 _MOST_LINE = 8 << 20
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REASONS = {
     "stop": m.FinishReason.STOP,
     "length": m.FinishReason.LENGTH,
@@ -41,11 +41,21 @@ class Server:
     def is_open(self) -> bool:
         """Whether others on the way can read what is sent, the key among it."""
         parts = urlsplit(self.base)
-        return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+        return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
     def __repr__(self) -> str:
         """Without the key: this ends up in logs."""
         return f"Server({self.base!r})"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this computer, by name or address."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def server_of(address: str, key: str = "") -> Server | None:
@@ -292,7 +302,9 @@ def refused(status: int, body: bytes, host: str, model: str) -> m.Error:
         hint = tr("Enter the key in Settings, under Remote engine.")
     elif status == 404:
         code = ErrorCode.NOT_FOUND
-        words = tr("{host} has no model {model} at this address.", host=host, model=model)
+        words = tr("{host} has nothing at this address (HTTP 404).", host=host)
+        if model:
+            words = tr("{host} has no model {model} at this address.", host=host, model=model)
         hint = tr("Check address and model in Settings; the address often ends in /v1.")
     elif status == 429:
         words = tr("{host} is busy, or the key's limit is reached.", host=host)

@@ -37,6 +37,7 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     kv_tokens: int | None = None
     expert_slots: int | None = None
+    device: str = "cpu"  # that these two were chosen on; elsewhere they mean nothing
     custom_kv_tokens: int | None = None  # of the person's own division, kept while a preset holds
     custom_slots: int | None = None
     policy: MissPolicy | None = None
@@ -136,8 +137,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Meta(
             extra=_show(
                 "storage",
-                tr("Proxy for downloads"),
-                tr('As http://host:port; empty follows the system, "direct" uses none'),
+                tr("Proxy"),
+                tr(
+                    "As http://host:port, also for a remote engine; empty follows the system, "
+                    '"direct" uses none'
+                ),
             )
         ),
     ] = ""
@@ -243,6 +247,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     runtime_index: str = ""  # a row of its own, as are updates
     update_check: bool = False
+    device: str = ""  # of models: "" = automatic, "cpu", or the id of a card; a row of its own
     update_told: str = ""  # version that was announced last
 
     remote_on: bool = False  # these three have rows of their own
@@ -254,6 +259,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     geometry: str = ""  # of the window, base64
     rail_folded: bool = False
     tray_told: bool = False
+    no_tray_told: bool = False
     first_run_told: bool = False
 
 

@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from PySide6.QtCore import QObject, QUrl, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
 
@@ -54,6 +52,10 @@ def read_manifest(data: bytes, key: str) -> Release:
         data: the file as it came.
         key: the public key, 64 hexadecimal digits.
     """
+    # Slow to import, and only needed by who looks for releases.
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         manifest = msgspec.json.decode(data, type=_Manifest)
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))

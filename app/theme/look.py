@@ -7,10 +7,12 @@ language switch at run time. Knows no widget and no words.
 
 from collections.abc import Callable
 from typing import Literal
+from weakref import ref
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
+from shiboken6 import isValid
 
 from app.theme.sheet import style_sheet
 from app.theme.tokens import HEAT, MOTION, TOKENS, Tone
@@ -40,6 +42,8 @@ class Theme(QObject):
         self.reduced_motion = False
         self.renderers: dict[tuple[str, str, float], QObject] = {}  # icons, by name, ink, width
         self._fonts: dict[tuple[int, int, bool], QFont] = {}
+        self._dressed: list[ref[QWidget]] = []
+        self._sheet = ""
         for path in sorted((resources_dir() / "fonts").glob("*.[ot]tf")):
             QFontDatabase.addApplicationFont(str(path))
         app.setStyle("Fusion")
@@ -72,6 +76,23 @@ class Theme(QObject):
         if before != (self.mode, self.zoom, self.language, self.reduced_motion):
             self._apply()
             self.changed.emit()
+
+    def dress(self, window: QWidget) -> None:
+        """Give a top-level window the style sheet, kept in step; its parts and dialogs inherit it.
+
+        The application has none: Qt would polish whatever is put into a layout once more at each
+        step of building, and a page would take twice as long to build [M].
+        """
+        if not any(known() is window for known in self._dressed):
+            self._dressed.append(ref(window))
+            window.setStyleSheet(self._sheet)
+
+    def _dress_all(self) -> None:
+        self._sheet = style_sheet(lambda role: _value(role, self.tone), self.zoom)
+        windows = [window for known in self._dressed if (window := known()) and isValid(window)]
+        self._dressed = [ref(window) for window in windows]
+        for window in windows:
+            window.setStyleSheet(self._sheet)
 
     def font(self, pixels: int, weight: int, mono: bool) -> QFont:
         """Return the font for a size in px at 100 %; copies are cheap, do not change it."""
@@ -111,7 +132,7 @@ class Theme(QObject):
             widget.ensurePolished()
         self._app.setPalette(_palette(self.tone))
         self._app.setFont(self.font(round(TOKENS["font"]["size"]["body"] * self.zoom), 400, False))
-        self._app.setStyleSheet(style_sheet(lambda role: _value(role, self.tone), self.zoom))
+        self._dress_all()
 
 
 def theme() -> Theme:

@@ -43,6 +43,12 @@ def style_sheet(color: Callable[[str], str], zoom: float) -> str:
     QMenu::item:disabled {{ color: {c("text3")}; }}
     QMenu::separator {{ height: 1px; background: {c("line")}; margin: {z(4)} {z(6)}; }}
     QMenu::icon {{ padding-left: {z(6)}; }}
+    QTableView {{ background: {c("surface")}; color: {c("text")}; border: 1px solid {c("line")};
+        selection-background-color: {c("selected")}; selection-color: {c("text")}; outline: none; }}
+    QTableView::item {{ padding: 0 {z(8)}; border: none; border-bottom: 1px solid {c("line")}; }}
+    QHeaderView {{ background: {c("surface")}; border: none; }}
+    QHeaderView::section {{ background: {c("surface")}; color: {c("text2")}; border: none;
+        border-bottom: 1px solid {c("control")}; padding: {z(6)} {z(8)}; }}
     QComboBox QAbstractItemView {{ background: {c("overlay")}; color: {c("text")};
         border: 1px solid {c("control")}; padding: {z(4)}; outline: none;
         selection-background-color: {c("selected")}; selection-color: {c("text")}; }}

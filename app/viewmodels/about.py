@@ -1,13 +1,17 @@
 """About: licences of all parts, and whether there is a newer release. QtCore only."""
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.licences import Licence, read_licences
 from app.services.settings import SettingsStore
 from app.services.updates import Release, UpdateCheck, is_newer
 from app.wording import tr
 from engine.protocol.places import DataRoot
 from engine.protocol.runtime_lock import newest_runtime
+
+if TYPE_CHECKING:
+    from app.services.licences import Licence
 
 
 class AboutViewModel(QObject):
@@ -134,6 +138,8 @@ class AboutViewModel(QObject):
 
     # --- licences ---------------------------------------------------------------------------
 
-    def licences(self) -> tuple[Licence, ...]:
+    def licences(self) -> tuple["Licence", ...]:
         """Return the licences of all parts."""
+        from app.services.licences import read_licences  # slow to import, and seldom asked for
+
         return read_licences(newest_runtime(self._root.runtime))

@@ -26,7 +26,8 @@ LIVE_MS = 250  # while a reply grows
 class ContextMeter(QObject):
     """Counts the shown conversation and the draft.
 
-    `messages` gives the conversation as it would be sent; it is asked when a count is due.
+    `messages` gives the conversation as it would be sent, with its files or without; it is asked
+    when a count is due. What the system prompt and the files take is what is missing without them.
 
     Signals:
         changed: any figure is another now.
@@ -37,7 +38,7 @@ class ContextMeter(QObject):
     def __init__(
         self,
         client: TalkClient,
-        messages: Callable[[], tuple[ChatMessage, ...]],
+        messages: Callable[[bool], tuple[ChatMessage, ...]],
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
@@ -48,6 +49,8 @@ class ContextMeter(QObject):
         self._draft_id = ""
         self._history_tokens = 0
         self._whole_tokens = 0
+        self._ids: dict[str, str] = {}  # of counts without the system prompt, without files
+        self._without: dict[str, int] = {}
         self._live_tokens = 0
         self._is_closed = False
         self._capacity = 0
@@ -68,6 +71,16 @@ class ContextMeter(QObject):
     def used_tokens(self) -> int:
         """Tokens of the conversation without the draft: counted last, and what came since."""
         return self._history_tokens + self._live_tokens
+
+    @property
+    def system_tokens(self) -> int:
+        """What the system prompt takes of it."""
+        return self._part_of("system")
+
+    @property
+    def files_tokens(self) -> int:
+        """What attached files take of it."""
+        return self._part_of("files")
 
     @property
     def draft_tokens(self) -> int:
@@ -112,6 +125,7 @@ class ContextMeter(QObject):
         """Show nothing until the next count: another conversation is on screen."""
         self._history_tokens = self._whole_tokens = self._live_tokens = 0
         self._history_id = self._draft_id = ""
+        self._ids, self._without = {}, {}
         self.changed.emit()
         self.recount()
 
@@ -124,18 +138,39 @@ class ContextMeter(QObject):
     def _ask(self) -> None:
         if self._client.model is None:
             return
-        messages = self._messages()
+        messages = self._messages(True)
         if self._history_due:
             self._history_due = False
             self._history_tokens = 0 if not messages else self._history_tokens
             self._history_id = self._client.count_tokens(messages) if messages else ""
+            self._ask_parts(messages)
         if self._draft:
             parts = with_files_quoted(self._draft.parts())
             draft = ChatMessage(role="user", parts=parts)
             self._draft_id = self._client.count_tokens((*messages, draft))
 
+    def _ask_parts(self, messages: tuple[ChatMessage, ...]) -> None:
+        """Ask what the conversation costs without its system prompt, and without its files."""
+        self._ids, before, self._without = {}, self._without, {}
+        turns, bare = tuple(t for t in messages if t.role != "system"), self._messages(False)
+        for part, less in (("system", turns), ("files", bare)):
+            if less == messages:
+                continue
+            if less:
+                self._ids[part] = self._client.count_tokens(less)
+            if not less or part in before:  # the count before holds until the new one is there
+                self._without[part] = before.get(part, 0) if less else 0
+
+    def _part_of(self, part: str) -> int:
+        if part not in self._without:
+            return 0
+        return max(0, self._history_tokens - self._without[part])
+
     def _on_count(self, event: TokenCount) -> None:
-        if event.id == self._history_id:
+        part = next((part for part, asked in self._ids.items() if asked == event.id), "")
+        if part:
+            self._without[part] = event.num_tokens
+        elif event.id == self._history_id:
             self._history_tokens = event.num_tokens
         elif event.id == self._draft_id:
             self._whole_tokens = event.num_tokens

@@ -124,10 +124,10 @@ class Conversation(QObject):
         """Return the ids of the versions of a turn, in order."""
         return self._store.versions(message)
 
-    def sent_messages(self) -> tuple[ChatMessage, ...]:
+    def sent_messages(self, files: bool = True) -> tuple[ChatMessage, ...]:
         """Return the conversation as the engine has or would get it, without a running reply."""
         path = self._path[:-1] if self.is_replying else self._path
-        return chat_messages(self._chat.system_prompt, path)
+        return chat_messages(self._chat.system_prompt, path, files=files)
 
     # --- chat -----------------------------------------------------------------------------------
 

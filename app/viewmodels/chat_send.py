@@ -7,13 +7,17 @@ from engine.protocol.messages import ChatMessage, Part
 
 
 def chat_messages(
-    system_prompt: str, path: Sequence[Message], continue_last: bool = False
+    system_prompt: str,
+    path: Sequence[Message],
+    continue_last: bool = False,
+    files: bool = True,
 ) -> tuple[ChatMessage, ...]:
     """Return the conversation as the engine shall see it.
 
     Files stand before the text they were sent with, quoted below their names. Reasoning of earlier
     replies is left out, as chat templates do; the reply to be continued keeps its own. Replies
-    without any text (broken before the first word) are left out too.
+    without any text (broken before the first word) are left out too. `files` False leaves the files
+    out: what the conversation would cost without them.
     """
     messages: list[ChatMessage] = []
     if system_prompt.strip():
@@ -21,6 +25,7 @@ def chat_messages(
     for place, message in enumerate(path):
         keep_all = continue_last and place == len(path) - 1
         parts = tuple(p for p in message.parts if keep_all or p.kind != "reasoning")
+        parts = parts if files else tuple(p for p in parts if p not in files_of(parts))
         if parts:
             messages.append(ChatMessage(role=message.role, parts=with_files_quoted(parts)))
     return tuple(messages)

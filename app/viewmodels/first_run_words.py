@@ -41,7 +41,7 @@ def _card(check: Check, facts: MachineFacts) -> tuple[str, str]:
     if check.value < 0 or facts.gpu is None:
         return _NONE, tr("The CPU computes; that works, more slowly")
     size = amounts.memory(check.value)
-    value = tr("{name}, {size}", name=facts.gpu.name.removeprefix("NVIDIA "), size=size)
+    value = tr("{name}, {size}", name=figures.card_name(facts.gpu.name), size=size)
     if check.tone == "warn":
         least = amounts.memory(check.other)
         return value, tr("Little: {least} or more leave room for a cache", least=least)
@@ -140,7 +140,7 @@ def offer_reason(offer: Offer) -> str:
     """Return why a model is offered, and where it stands in the order."""
     one: Suggestion = offer.suggestion
     need, have = amounts.disk(one.advice.need_bytes), amounts.disk(one.advice.have_bytes)
-    words = tr("takes {need}; {have} memory are free", need=need, have=have)
+    words = tr("takes {need} of {have} of free memory", need=need, have=have)
     if one.advice.fit is Fit.TIGHT:
         words = tr("takes {need}; free now {have}, close programs first", need=need, have=have)
     read = tr("reads {size} a token", size=amounts.disk(one.read_bytes))

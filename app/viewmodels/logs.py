@@ -3,8 +3,6 @@
 QtCore only.
 """
 
-import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -19,7 +17,9 @@ from PySide6.QtCore import (
 )
 
 from app.services.files import replace_file
-from app.services.log_ring import MAX_LINES, LogLine, LogRing, Source
+from app.services.log_ring import MAX_LINES, LogLine, LogRing, line_text
+from app.services.redaction import redact
+from app.viewmodels.diagnostics import DiagnosticsViewModel
 from app.wording import tr
 
 Index = QModelIndex | QPersistentModelIndex
@@ -40,16 +40,6 @@ LEVELS: tuple[tuple[LevelFilter, str], ...] = (
 LEVEL_WORDS = {"info": tr("info"), "warning": tr("warning"), "error": tr("error")}
 SOURCE_WORDS = {"app": tr("app"), "engine": tr("engine"), "job": tr("job")}
 _RANK = {"info": 0, "warning": 1, "error": 2}
-# What must not leave the machine in a report: keys, addresses of mail, names in home folders.
-_SECRETS = (
-    (re.compile(r"\b(hf|sk|ft)[-_][A-Za-z0-9_\-]{8,}"), "<key>"),
-    (
-        re.compile(r"(?i)\b(authorization|token|password|api[-_]?key)\b(\s*[:=]\s*)\S+"),
-        r"\1\2<key>",
-    ),
-    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"), "<mail>"),
-    (re.compile(r"(?i)(/home/|/Users/|[A-Z]:\\Users\\)[^/\\\s:]+"), r"\1<name>"),
-)
 
 
 class LogModel(QAbstractListModel):
@@ -105,15 +95,27 @@ class LogModel(QAbstractListModel):
 class LogsViewModel(QObject):
     """Filters over the ring.
 
+    Args:
+        ring: all lines.
+        folder: of the log files.
+        diagnostics: a report of everything, to be copied; None = not offered.
+
     Signals:
         changed(): filters, counts or `follow` differ; rows are told by `model` itself.
     """
 
     changed = Signal()
 
-    def __init__(self, ring: LogRing, folder: Path, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        ring: LogRing,
+        folder: Path,
+        diagnostics: DiagnosticsViewModel | None = None,
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
         self._ring = ring
+        self.diagnostics = diagnostics
         self.folder = folder
         self.model = LogModel(self)
         self._source: SourceFilter = "all"
@@ -184,7 +186,7 @@ class LogsViewModel(QObject):
 
     def report(self) -> str:
         """Return the visible lines with keys, mail addresses and user names removed."""
-        return redacted(self.text())
+        return redact(self.text()).text
 
     def save_report(self, path: Path) -> str:
         """Write the report. Returns "" or a sentence that says why it was not written."""
@@ -217,22 +219,3 @@ class LogsViewModel(QObject):
             oldest = self._seen - MAX_LINES + 1
             self.model.add([line for line in new if self._matches(line)], oldest)
             self.changed.emit()
-
-
-def clock(line: LogLine) -> str:
-    """Return the time of day with milliseconds."""
-    millis = int(line.time_s * 1000) % 1000
-    return f"{time.strftime('%H:%M:%S', time.localtime(line.time_s))}.{millis:03d}"
-
-
-def line_text(line: LogLine) -> str:
-    """Return a line as it is copied."""
-    source: Source = line.source
-    return f"{clock(line)} {source} {line.level}: {line.text}"
-
-
-def redacted(text: str) -> str:
-    """Remove keys, mail addresses and user names."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text

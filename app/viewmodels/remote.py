@@ -168,6 +168,7 @@ class RemoteViewModel(QObject):
         return self._secrets[server.host]
 
     def _on_settings(self, settings: Settings) -> None:
+        self._client.use_proxy(settings.hub_proxy)
         seen = (settings.remote_on, settings.remote_url, settings.remote_model)
         if seen == self._seen:
             return

@@ -120,6 +120,7 @@ class SessionViewModel(QObject):
         client.notice.connect(self._on_notice)
         loader.refused.connect(self._on_refused)
         loader.noticed.connect(self._on_noticed)
+        loader.warned.connect(self._on_warned)
         self._library.changed.connect(self._on_library)
         self._jobs.changed.connect(self.models_changed)
         if meter is not None:
@@ -340,6 +341,9 @@ class SessionViewModel(QObject):
 
     def _on_noticed(self, sentence: str) -> None:
         self.notice.emit(sentence, "info")
+
+    def _on_warned(self, sentence: str) -> None:
+        self.notice.emit(sentence, "warn")
 
     def _on_refused(self, problem: Problem) -> None:
         self._trouble = problem

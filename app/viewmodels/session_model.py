@@ -5,8 +5,10 @@ Part of the session view model; QtCore only. Knows no words of the window but it
 
 from pathlib import Path
 
+from msgspec.structs import replace
 from PySide6.QtCore import QObject, Signal
 
+from app.services.device_choice import CPU, DevicePicker
 from app.services.engine_client import EngineClient
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
@@ -32,11 +34,13 @@ class ModelLoader(QObject):
         changed(): any of them differs.
         refused(Problem): a model could not be prepared or loaded.
         noticed(str): a sentence worth a toast.
+        warned(str): the same, of something that a person should know.
     """
 
     changed = Signal()
     refused = Signal(object)
     noticed = Signal(str)
+    warned = Signal(str)
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class ModelLoader(QObject):
     ) -> None:
         super().__init__()
         self._client, self._library, self._jobs, self._settings = client, library, jobs, settings
+        self._devices = DevicePicker(client, settings)
         self.target: Path | None = None
         self.share: float | None = None
         self.resting: Path | None = None
@@ -201,12 +206,16 @@ class ModelLoader(QObject):
         )
         self.changed.emit()
 
-    def _send(self, remembered: bool) -> None:
+    def _send(self, remembered: bool, device: str = "") -> None:
+        """Load the target; `device` other than the picked one after a card gave way."""
         if self.target is None:
             return
         for reply in self._client.open_replies:
             self._client.cancel(reply)
+        name = device or self._devices.pick()
         profile = self.profile() if remembered else ModelProfile()
+        if profile.device != name:
+            profile = replace(profile, kv_tokens=None, expert_slots=None)
         total = self._settings.value.budget_mib * 1024 * 1024
         self._budget = m.Budget(
             total_bytes=total or None,
@@ -215,7 +224,7 @@ class ModelLoader(QObject):
         )
         self._slots = self.share = None
         policy = self._policy = profile.policy or m.MissPolicy(self._settings.value.policy)
-        self._load_id = self._client.load(str(self.target), self._budget, policy=policy)
+        self._load_id = self._client.load(str(self.target), self._budget, (name,), policy)
 
     # --- events
 
@@ -253,7 +262,12 @@ class ModelLoader(QObject):
         model = self._client.model
         if model is not None and not is_loan(event.id):
             slots = self._chosen_slots or event.expert_slots
-            self._settings.set_profile(_key(model), kv_tokens=event.kv_tokens, expert_slots=slots)
+            self._settings.set_profile(
+                _key(model),
+                kv_tokens=event.kv_tokens,
+                expert_slots=slots,
+                device=next(iter(model.devices), CPU),
+            )
 
     def _on_failed(self, event: m.Error) -> None:
         if not event.id or event.id != self._load_id:
@@ -264,9 +278,18 @@ class ModelLoader(QObject):
             self.noticed.emit(tr("The remembered split does not fit; the engine chooses one."))
             self._send(remembered=False)
         elif event.code is not ErrorCode.CANCELLED and self._client.is_running:
+            self._refuse(event)
+        self.changed.emit()
+
+    def _refuse(self, event: m.Error) -> None:
+        """Take another device where that is ours to decide, else tell the person."""
+        device, sentence = self._devices.give_way(event)
+        if device:
+            self.warned.emit(sentence)
+            self._send(remembered=False, device=device)
+        else:
             self.target = None
             self.refused.emit(refused_load(event))
-        self.changed.emit()
 
     def _on_job_done(self, job_id: str, event: m.JobDone) -> None:
         if event.job == "convert":

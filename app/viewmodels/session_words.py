@@ -124,6 +124,9 @@ _HINTS: dict[EndCause, Phrase] = {
     EndCause.DEVICE: tr("Restart the engine; if the device stays away, restart the computer."),
     EndCause.MEMORY: tr("A restart with a smaller cache leaves room; close other programs first."),
     EndCause.KILLED: tr("Close other programs, or restart with a smaller cache."),
+    EndCause.NOT_STARTED: tr(
+        "Install FreeToken again, or choose another engine program in Settings."
+    ),
 }
 _NO_SHRINK = (EndCause.PROTOCOL, EndCause.NOT_STARTED)
 _DOING: dict[m.EngineState, Phrase] = {
@@ -195,5 +198,5 @@ def refused_load(error: m.Error) -> Problem:
         kind="load",
         sentence=error.message,
         hint=error.hint,
-        can_restart=error.code is ErrorCode.PROTOCOL,
+        can_restart=error.code in (ErrorCode.PROTOCOL, ErrorCode.DEVICE),
     )

@@ -12,6 +12,7 @@ from app.services.chat_records import Chat, ChatId, Message, MessageId
 from app.services.chat_words import notice_text
 from app.theme import SIZE, px, theme
 from app.viewmodels.chat import ChatViewModel
+from app.viewmodels.session_words import lost_engine
 from app.views.chat_dialogs import ChatDialogs
 from app.views.chat_inspector import InspectorLink
 from app.widgets import Button, Elide, Line, fixed, hbox, holder, vbox
@@ -98,8 +99,7 @@ class ChatView(QWidget):
     def _blank_page(self) -> QWidget:
         inner = fixed(holder(vbox(self.empty)), max_width=SIZE["chatColumn"])
         row = hbox("flex", (inner, 1), "flex", gap=0, pad=(32, 8, 32, 8))
-        self._crash_place = vbox()
-        column = vbox(None, row, hbox(self._crash_place, pad=(32, 0, 32, 0)), (QWidget(), 2), gap=8)
+        column = vbox(None, row, (QWidget(), 2), gap=8)
         return Scroll(holder(column))
 
     def _connect_talk(self) -> None:
@@ -327,10 +327,11 @@ class ChatView(QWidget):
         if outcome is None:
             return
         if self._crash is None:
-            self._crash = CrashCard(outcome)
+            problem = lost_engine(outcome, too_often=False)
+            self._crash = CrashCard(outcome, problem.hint, problem.can_shrink)
             self._crash.restart_wanted.connect(self._vm.restart_requested)
             self._crash.log_wanted.connect(self._to_logs)
-        place = self.column.foot if self._vm.talk.messages else self._crash_place
+        place = self.column.foot if self._vm.talk.messages else self.empty.place
         if place.indexOf(self._crash) < 0:
             place.addWidget(self._crash)
 

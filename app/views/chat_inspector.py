@@ -34,12 +34,20 @@ class InspectorLink(QObject):
         inspector.show_sampling(self._vm.sampling, chat.sampling is not None)
         inspector.show_reasoning(chat.reasoning)
         self._show_presets()
+        self.show_context()
 
     def show_context(self) -> None:
         """Show what fills the context."""
         context = self._vm.context
         self._inspector.show_context(
-            ContextFill(context.used_tokens, context.draft_tokens, context.capacity_tokens)
+            ContextFill(
+                used=context.used_tokens,
+                draft=context.draft_tokens,
+                capacity=context.capacity_tokens,
+                system=context.system_tokens,
+                files=context.files_tokens,
+                longest_reply=self._vm.sampling.max_tokens,
+            )
         )
 
     def _show_presets(self) -> None:

@@ -10,21 +10,12 @@ from app.predict import amounts
 from app.theme import follow
 from app.viewmodels.discover import ORDERS, DiscoverViewModel
 from app.views.discover_hub import HubBox
-from app.views.discover_parts import (
-    ACTION_W,
-    CONTEXT_W,
-    FIT_W,
-    FORMAT_W,
-    NARROW_FIT_W,
-    SIZE_W,
-    SPEED_W,
-    DiscoverRowView,
-)
+from app.views.discover_parts import ColumnHeads, DiscoverRowView
 from app.widgets.buttons import Toggle
 from app.widgets.cards import Card, EmptyState
 from app.widgets.inputs import Combo, LineField
 from app.widgets.labels import Icon, Label
-from app.widgets.layout import Item, fixed, hbox, holder, vbox
+from app.widgets.layout import Item, hbox, vbox
 from app.widgets.rows import arrange_rows
 from app.wording import tr
 
@@ -63,7 +54,7 @@ class DiscoverPanel(QWidget):
         tools = hbox(
             (self.search, 1), 6, self._only_words, self.only, 6, self._sort_words, self.order, gap=8
         )
-        self._head = self._header()
+        self._head = ColumnHeads()
         lists = vbox(self._head, self._list_card, self._empty, gap=6)
         self.hub = HubBox(vm, vm.hub) if vm.hub is not None else None
         more: tuple[Item, ...] = (self.hub,) if self.hub is not None else ()
@@ -75,45 +66,12 @@ class DiscoverPanel(QWidget):
         vm.changed.connect(self._show)
         follow(self._show)
 
-    def _header(self) -> QWidget:
-        def head(text: str, width: int, right: bool = False) -> Label:
-            label = Label(text, "caption", "text3", 500)
-            if right:
-                label.setAlignment(Qt.AlignmentFlag.AlignRight)
-            return fixed(label, width)
-
-        self._fit_head = head(tr("Fit on this PC"), FIT_W)
-        self._context_head = head(tr("Context"), CONTEXT_W, right=True)
-        self._slim_heads = (
-            head(tr("Format"), FORMAT_W),
-            head(tr("Size"), SIZE_W, right=True),
-            head(tr("Predicted"), SPEED_W, right=True),
-        )
-        form, size, speed = self._slim_heads
-        return holder(
-            hbox(
-                (Label(tr("Model"), "caption", "text3", 500), 1),
-                form,
-                self._context_head,
-                size,
-                self._fit_head,
-                speed,
-                head("", ACTION_W),
-                gap=12,
-                pad=(16, 0, 12, 0),
-            )
-        )
-
     def set_narrow(self, narrow: bool, slim: bool) -> None:
         """Leave out what does not fit."""
         self._is_narrow, self._is_slim = narrow, slim
-        self._context_head.setVisible(not narrow)
-        for head in self._slim_heads:
-            head.setVisible(not slim)
+        self._head.set_narrow(narrow, slim)
         self._only_words.setVisible(not slim)
         self._sort_words.setVisible(not slim)
-        fixed(self._fit_head, NARROW_FIT_W if narrow else FIT_W)
-        self._fit_head.set_text(tr("Fit") if narrow else tr("Fit on this PC"))
         for row in self._rows.values():
             row.set_narrow(narrow, slim)
         if self.hub is not None:
@@ -135,7 +93,7 @@ class DiscoverPanel(QWidget):
             self._rows[row.entry.repo].show_row(row)
         self._list_card.setVisible(bool(wanted))
         self._head.setVisible(bool(wanted))
-        self._empty.setVisible(not wanted)
+        self._empty.setVisible(not wanted and not self._vm.found)
         self._foot.set_text(self._basis())
 
     def _basis(self) -> str:

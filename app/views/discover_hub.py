@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QWidget
 from app.theme import follow
 from app.viewmodels.discover import DiscoverViewModel
 from app.viewmodels.discover_hub import HubSearch
-from app.views.discover_parts import DiscoverRowView
+from app.views.discover_parts import ColumnHeads, DiscoverRowView
 from app.widgets.buttons import Button
 from app.widgets.cards import Card
 from app.widgets.labels import Label
@@ -38,8 +38,9 @@ class HubBox(QWidget):
         )
         self._list = vbox(gap=0)
         self._list_card = Card(self._list)
-        self._head = Label("", "caption", "text3", 500)
-        self._head_row = holder(hbox(self._head, None, pad=(16, 0, 0, 0)))
+        self._head = Label("", "meta", "text2", 600)
+        self._heads = ColumnHeads()
+        self._head_row = holder(vbox(hbox(self._head, None, pad=(16, 0, 0, 0)), self._heads, gap=6))
         self.setLayout(
             vbox(
                 Card(vbox(self._tools, self._state, gap=0)),
@@ -57,6 +58,7 @@ class HubBox(QWidget):
     def set_narrow(self, narrow: bool, slim: bool) -> None:
         """Leave out what does not fit."""
         self._is_narrow, self._is_slim = narrow, slim
+        self._heads.set_narrow(narrow, slim)
         for row in self._rows.values():
             row.set_narrow(narrow, slim)
 

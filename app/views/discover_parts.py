@@ -35,14 +35,14 @@ def speed_text(guess: SpeedGuess | None) -> str:
     if guess is None:
         return "–"
     low, high = (f"{v:.0f}" if v >= 10 else f"{v:.1f}" for v in (guess.low, guess.high))
-    return f"{low}–{high} tok/s"
+    return tr("{low}–{high} tok/s", low=low, high=high)
 
 
 def facts_of(row: DiscoverRow) -> str:
     """What the model is, in one line."""
     entry = row.entry
     if entry.gated and not entry.is_known:
-        return tr("{repo}; its licence must be accepted first", repo=entry.repo)
+        return tr("Accept its licence first  ·  {repo}", repo=entry.repo)
     if not entry.is_known:
         return tr("{repo} from the hub; looked at before anything is fetched", repo=entry.repo)
     total, active = (f"{n / 1e9:.0f}B" for n in (entry.total_params, entry.active_params))
@@ -53,6 +53,48 @@ def facts_of(row: DiscoverRow) -> str:
     if entry.commit:  # on the hub names repeat; the maker tells them apart
         return f"{tr('by {owner}', owner=owner)}  ·  {size}  ·  {experts}"
     return f"{size}  ·  {uses.get(entry.use, experts)}"
+
+
+class ColumnHeads(QWidget):
+    """The names of the columns, above a list of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fit = _head(tr("Fit on this PC"), FIT_W)
+        self._context = _head(tr("Context"), CONTEXT_W, _RIGHT)
+        self._slim = (
+            _head(tr("Format"), FORMAT_W),
+            _head(tr("Size"), SIZE_W, _RIGHT),
+            _head(tr("Predicted"), SPEED_W, _RIGHT),
+        )
+        form, size, speed = self._slim
+        self.setLayout(
+            hbox(
+                (Label(tr("Model"), "caption", "text3", 500), 1),
+                form,
+                self._context,
+                size,
+                self._fit,
+                speed,
+                _head("", ACTION_W),
+                gap=12,
+                pad=(16, 0, 12, 0),
+            )
+        )
+
+    def set_narrow(self, narrow: bool, slim: bool) -> None:
+        """Leave out what the rows leave out."""
+        self._context.setVisible(not narrow)
+        for head in self._slim:
+            head.setVisible(not slim)
+        fixed(self._fit, NARROW_FIT_W if narrow else FIT_W)
+        self._fit.set_text(tr("Fit") if narrow else tr("Fit on this PC"))
+
+
+def _head(text: str, width: int, align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft) -> Label:
+    label = Label(text, "caption", "text3", 500)
+    label.setAlignment(align)
+    return fixed(label, width)
 
 
 class DiscoverRowView(QWidget):

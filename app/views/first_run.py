@@ -21,7 +21,7 @@ from app.viewmodels.first_run_words import (
 from app.viewmodels.runtime import RuntimeViewModel
 from app.views.first_run_cards import OfferRow, PartTile, StepCard
 from app.views.profiler_words import progress_words
-from app.views.runtime import RuntimeCard
+from app.views.runtime import NEEDED, RuntimeCard
 from app.widgets.bars import Bar
 from app.widgets.buttons import Button
 from app.widgets.labels import Icon, Label
@@ -71,7 +71,7 @@ class FirstRunView(QWidget):
         self._grid.setContentsMargins(0, 0, 0, 0)
         self.cards["hardware"].set_body(holder(self._grid))
         if self._runtime is not None:
-            self.runtime = RuntimeCard(self._runtime)
+            self.runtime = RuntimeCard(self._runtime, says_why=False)
             self.cards["engine"].set_body(self.runtime)
         self._bar, self._progress = Bar((), 6), Label("", "meta", "text2", wrap=True)
         self.cards["measure"].set_body(holder(vbox(self._bar, self._progress, gap=7)))
@@ -117,10 +117,6 @@ class FirstRunView(QWidget):
         self._vm.look()
         self._show()
 
-    def ask(self) -> None:
-        """Ask to be shown, because the person wants the steps again."""
-        self.page_wanted.emit("first_run")
-
     def minimumSizeHint(self) -> QSize:
         """The column gets narrow, and scrolls."""
         return QSize(px(400), px(240))
@@ -151,9 +147,12 @@ class FirstRunView(QWidget):
             "measure": measure_text(vm),
             "model": model_text(vm),
         }
+        is_bare = self._runtime is not None and self._runtime.need == "missing"
+        if is_bare:
+            texts["engine"] = NEEDED
         bodies = {
             "hardware": vm.facts is not None,
-            "engine": self._runtime is not None and self._runtime.need == "missing",
+            "engine": is_bare,
             "measure": vm.state("measure") == "busy",
             "model": bool(vm.offers) and vm.state("model") != "wait",
         }

@@ -1,5 +1,6 @@
 """The list of keyboard shortcuts, from the one table."""
 
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDialog, QWidget
 
 from app.theme import follow
@@ -26,7 +27,13 @@ def shortcut_list() -> QWidget:
 
 
 class HelpDialog(QDialog):
-    """Shown by F1."""
+    """Shown by F1.
+
+    Signals:
+        page_wanted(str): the person goes on to a page.
+    """
+
+    page_wanted = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -34,17 +41,23 @@ class HelpDialog(QDialog):
         close = Button(tr("Close"), "secondary")
         close.setDefault(True)
         close.clicked.connect(self.accept)
+        self.first_run = Button(tr("Open the first run"), "ghost", "shield")
+        self.first_run.clicked.connect(self._go)
         self.setLayout(
             vbox(
                 Label(tr("Keyboard shortcuts"), "section", "text", 600),
                 (Scroll(shortcut_list()), 1),
-                hbox(None, close),
+                hbox(self.first_run, None, close),
                 gap=12,
                 pad=(20, 16, 20, 16),
             )
         )
         fixed(self, width=440, min_height=520)
         follow(self.retheme)
+
+    def _go(self) -> None:
+        self.accept()
+        self.page_wanted.emit("first_run")
 
     def retheme(self) -> None:
         """Say the title in the present language."""

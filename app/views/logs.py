@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFileDialog, QStackedLayout, QWidget
 
 from app.theme import SIZE, follow, px
 from app.viewmodels.logs import LEVELS, SOURCES, LogModel, LogsViewModel
+from app.views.diagnostics import DiagnosticsDialog
 from app.widgets.buttons import Button, Segmented, Toggle
 from app.widgets.cards import Card, EmptyState, page_head
 from app.widgets.inputs import LineField
@@ -35,6 +36,8 @@ class LogsView(QWidget):
         self.copy.set_tip(tr("Copy the selected lines, or all that are shown"))
         self.folder = Button(tr("Open folder"), "ghost", "folder", small=True)
         self.save = Button(tr("Save report"), "secondary", "save")
+        self.diagnostics = Button(tr("Copy diagnostics…"), "secondary", "shield")
+        self.diagnostics.setVisible(vm.diagnostics is not None)
         self.count = Label("", "meta", "text3")
         self.said = Elide("", "meta", "danger")
         self._build()
@@ -55,10 +58,10 @@ class LogsView(QWidget):
         note = tr("Keys, mail addresses and user names are removed from reports.")
         promise = hbox(Icon("shield", 14, "text3"), Label(note, "meta", "text3"), None, gap=6)
         self._foot = hbox((hbox(self.count, (self.said, 1), gap=6), 1), promise, gap=6)
-        title = page_head(tr("Logs"), self.copy, self.folder, self.save)
-        self.setLayout(
-            vbox(title, self._head, (Card(inside), 1), self._foot, gap=10, pad=(20, 12, 20, 14))
-        )
+        reports = hbox("flex", self.save, self.diagnostics, gap=8)
+        self._title = hbox((page_head(tr("Logs"), self.copy, self.folder), 1), reports, gap=8)
+        lines = (self._title, self._head, (Card(inside), 1), self._foot)
+        self.setLayout(vbox(*lines, gap=10, pad=(20, 12, 20, 14)))
 
     def _connect(self) -> None:
         vm = self._vm
@@ -69,6 +72,7 @@ class LogsView(QWidget):
         self.copy.clicked.connect(self._copy)
         self.folder.clicked.connect(self._open_folder)
         self.save.clicked.connect(self._save)
+        self.diagnostics.clicked.connect(self.show_diagnostics)
         vm.changed.connect(self.retheme)
         bar = self.list.verticalScrollBar()
         bar.rangeChanged.connect(self._scroll)  # new lines, or another height
@@ -78,6 +82,7 @@ class LogsView(QWidget):
         """Two lines where one has no room."""
         super().resizeEvent(event)
         narrow = self.width() < px(NARROW_BELOW)
+        turn(self._title, narrow)
         turn(self._head, narrow)
         turn(self._foot, narrow)
 
@@ -86,7 +91,10 @@ class LogsView(QWidget):
         return QSize(px(400), px(240))
 
     def shortcut(self, name: str) -> bool:
-        """Ctrl+K searches here."""
+        """Ctrl+F searches here; the report of trouble is shown here too."""
+        if name == "diagnostics" and self._vm.diagnostics is not None:
+            self.show_diagnostics()
+            return True
         if name != "search":
             return False
         self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
@@ -103,6 +111,15 @@ class LogsView(QWidget):
         self.copy.setEnabled(shown > 0)
         self.save.setEnabled(shown > 0)
         self.count.set_text(self._vm.count_text)
+
+    def show_diagnostics(self) -> DiagnosticsDialog | None:
+        """Open the report; None = there is none."""
+        if self._vm.diagnostics is None:
+            return None
+        dialog = DiagnosticsDialog(self._vm.diagnostics, self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.open()
+        return dialog
 
     def _pick_source(self, index: int) -> None:
         self._vm.set_source(SOURCES[index][0])

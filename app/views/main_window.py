@@ -6,18 +6,16 @@ Made by the composition root with the session and the pages; knows no service.
 from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QStackedWidget, QWidget
 
 from app.theme import SIZE, ZOOM_STEP, follow, px, theme
 from app.viewmodels.session import SessionViewModel
-from app.viewmodels.session_words import Problem
 from app.views.geometry import WindowPlace, on_screen, read_place
 from app.views.help_dialog import HelpDialog
+from app.views.problem_band import ProblemBand
 from app.views.shortcuts import PAGES, Shortcut, TakesShortcuts, bind
-from app.widgets.buttons import Button
-from app.widgets.cards import Card, Line
-from app.widgets.labels import Elide, Icon, Label
+from app.widgets.cards import Line
 from app.widgets.layout import hbox, holder, vbox
 from app.widgets.rail import Rail, Reading
 from app.widgets.strip import ModelChoice, Strip
@@ -40,6 +38,11 @@ _YIELDED = {EngineState.READY: "", EngineState.GENERATING: tr("Generating, yield
 class MainWindow(QWidget):
     """The one window.
 
+    Args:
+        session: what strip, rail and problem band show.
+        pages: the pages by name, in the order of the rail; each is asked for when it first comes to
+            the front.
+
     Signals:
         page_changed(str): name of the page that came to the front.
         zoomed(float): the person chose another zoom by key; to be remembered.
@@ -60,18 +63,18 @@ class MainWindow(QWidget):
 
     def __init__(self, session: SessionViewModel, pages: Mapping[str, QWidget]) -> None:
         super().__init__()
-        self._session, self.pages = session, dict(pages)
+        self._session, self.pages = session, pages
+        self._page = next(iter(pages))
         self._folded_by_hand = False
         self._is_yielded = False
         self._remote: tuple[str, str, bool] | None = None
         self.setObjectName("canvas")
+        theme().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.rail = Rail([(name, text) for name, text in PAGES if name in self.pages])
         self.strip = Strip()
         self.stack = QStackedWidget()
-        for page in self.pages.values():
-            self.stack.addWidget(page)
-        self.problem = _ProblemBand()
+        self.problem = ProblemBand()
         body = holder(vbox(self.strip, self.problem, (self.stack, 1), gap=0))
         self.setLayout(hbox(self.rail, Line(vertical=True), (body, 1), gap=0))
         self.toasts = Toasts(self.stack)
@@ -81,9 +84,8 @@ class MainWindow(QWidget):
         follow(self.retheme)
         self._show_models_list()
         self._show_meters()
-        first = next(iter(self.pages))
-        self.show_page(first)
-        self.rail.items[first].setFocus()  # never on the fold button, which may be hidden
+        self.rail.set_page(self._page)
+        self.rail.items[self._page].setFocus()  # never on the fold button, which may be hidden
 
     def _connect(self) -> None:
         self.rail.chosen.connect(self.show_page)
@@ -97,6 +99,8 @@ class MainWindow(QWidget):
         self.problem.restart.clicked.connect(self._restart)
         self.problem.smaller.clicked.connect(self._restart_smaller)
         self.problem.log.clicked.connect(self._show_logs)
+        self.problem.models.clicked.connect(self._show_models)
+        self.problem.close_button.clicked.connect(self._session.dismiss_problem)
         self._session.changed.connect(self._show_session)
         self._session.models_changed.connect(self._show_models_list)
         self._session.meters_changed.connect(self._show_meters)
@@ -106,17 +110,25 @@ class MainWindow(QWidget):
 
     @property
     def page(self) -> str:
-        """Name of the page in front."""
-        return next(n for n, page in self.pages.items() if page is self.stack.currentWidget())
+        """Name of the page in front; before the window is shown, of the one that will be."""
+        return self._page
 
     def show_page(self, name: str) -> None:
         """Bring a page to the front; an unknown name changes nothing."""
         if name not in self.pages:
             return
-        self.stack.setCurrentWidget(self.pages[name])
+        self._page = name
+        self.stack.setCurrentWidget(self.prepare(name))
         self.rail.set_page(name)
         self._show_problem()
         self.page_changed.emit(name)
+
+    def prepare(self, name: str) -> QWidget:
+        """Return a page, built and in its place, without bringing it to the front."""
+        page = self.pages[name]
+        if self.stack.indexOf(page) < 0:
+            self.stack.addWidget(page)
+        return page
 
     def set_meter(self, reading: Reading) -> None:
         """Show memory as driver and system report it, twice a second."""
@@ -193,6 +205,12 @@ class MainWindow(QWidget):
         narrow = self.width() < px(FOLD_BELOW)
         self.strip.set_narrow(narrow)
         self.rail.set_folded(narrow or self._folded_by_hand)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Bring the page in front: nothing is built for a window that nobody sees."""
+        if self.stack.currentWidget() is None:
+            self.show_page(self._page)
+        super().showEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Fold the rail when it gets narrow."""
@@ -316,6 +334,7 @@ class MainWindow(QWidget):
     def _help(self) -> None:
         dialog = HelpDialog(self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.page_wanted.connect(self.show_page)
         dialog.open()
 
     def _toggle_rail(self) -> None:
@@ -336,41 +355,3 @@ def first_control(page: QWidget | None) -> QWidget | None:
             return widget
         widget = widget.nextInFocusChain()
     return None
-
-
-class _ProblemBand(QWidget):
-    """Below the strip while something is wrong: cause, what helps, and the way forward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._cause = Label("", "body", "text", 500, wrap=True)
-        self._hint = Label("", "meta", "text2", wrap=True)
-        self._last = Elide("", "meta", "text3")
-        self.restart = Button(tr("Restart the engine"), small=True)
-        self.smaller = Button(tr("Restart with 10 % smaller cache"), small=True)
-        self.log = Button(tr("Open log"), "ghost", small=True)
-        top = Qt.AlignmentFlag.AlignTop
-        words = vbox(self._cause, self._hint, self._last, gap=2)
-        buttons = hbox(None, self.log, self.smaller, self.restart, gap=6)
-        row = hbox(
-            (Icon("error", 16, "danger"), top),
-            (vbox(words, buttons, gap=6), 1),
-            gap=9,
-            pad=(14, 9, 14, 9),
-        )
-        self.setLayout(vbox(Card(row, edge="danger"), pad=(20, 10, 20, 0)))
-        self.hide()
-
-    def show_problem(self, problem: Problem | None) -> None:
-        """Show what went wrong, or nothing."""
-        self.setVisible(problem is not None)
-        if problem is None:
-            return
-        pairs = ((self._cause, problem.sentence), (self._hint, problem.hint))
-        for label, text in pairs:
-            label.set_text(text)
-            label.setVisible(bool(text))
-        self._last.set_text(problem.last_log)
-        self._last.setVisible(bool(problem.last_log))
-        self.restart.setVisible(problem.can_restart)
-        self.smaller.setVisible(problem.can_restart and problem.can_shrink)

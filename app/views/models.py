@@ -57,7 +57,7 @@ class ModelsView(QWidget):
         jobs: JobsViewModel | None = None,
     ) -> None:
         super().__init__()
-        self._vm = vm
+        self._vm, self._discover, self._job_list = vm, discover, jobs
         self._rows: dict[Path, ModelRowView] = {}
         self._jobs: dict[str, JobRowView] = {}
         self.setAcceptDrops(True)
@@ -101,7 +101,6 @@ class ModelsView(QWidget):
     def _make_tabs(
         self, discover: DiscoverViewModel | None, jobs: JobsViewModel | None
     ) -> tuple[Item, ...]:
-        self._discover, self._job_list = discover, jobs
         self.panel: DiscoverPanel | None = None
         self.flows: FlowsBox | None = None
         self.job_panel: JobsPanel | None = None
@@ -173,13 +172,12 @@ class ModelsView(QWidget):
         )
 
     def _make_empty(self) -> QWidget:
+        words = tr("Import the folder of a published checkpoint; it is converted once.")
         self._empty_button = Button(tr("Import folder…"), "secondary", "folder")
-        self._empty_state = EmptyState(
-            tr("No models yet."),
-            self._empty_button,
-            "models",
-            tr("Import the folder of a published checkpoint; it is converted once."),
-        )
+        if self._discover is not None:
+            words = tr("Choose one that fits this PC, or import the folder of a checkpoint.")
+            self._empty_button = Button(tr("Discover models"), "primary", "search")
+        self._empty_state = EmptyState(tr("No models yet."), self._empty_button, "models", words)
         return self._empty_state
 
     def _header(self) -> QWidget:
@@ -212,7 +210,7 @@ class ModelsView(QWidget):
         self._close.clicked.connect(vm.dismiss_problem)
         self.refresh.clicked.connect(vm.refresh)
         self.import_button.clicked.connect(self._choose_folder)
-        self._empty_button.clicked.connect(self._choose_folder)
+        self._empty_button.clicked.connect(self._help_out)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Leave out what does not fit."""
@@ -236,6 +234,13 @@ class ModelsView(QWidget):
                 self.job_panel.set_narrow(narrow, slim)
 
     # --- intents ----------------------------------------------------------------------------
+
+    def _help_out(self) -> None:
+        """There is no model: show those that can be fetched, else ask for a folder."""
+        if self._discover is None:
+            self._choose_folder()
+        else:
+            self.show_tab(DISCOVER)
 
     def _choose_folder(self) -> None:
         title = tr("Choose the folder of a published checkpoint")
@@ -286,6 +291,8 @@ class ModelsView(QWidget):
         count = sum(row.entry.kind == "ftw" for row in vm.rows)
         models = tr_count("{count} model", "{count} models", count)
         self._sum.set_text(f"{models} · {amounts.disk(vm.total_bytes)}" if count else "")
+        if not vm.is_scanned:
+            self._sum.set_text(tr("Looking for models"))
         self._missing_band.setVisible(bool(vm.missing))
         missing = ", ".join(str(path) for path in vm.missing)
         words = tr(

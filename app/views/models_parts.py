@@ -4,7 +4,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QDragEnterEvent
-from PySide6.QtWidgets import QDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.predict import amounts
 from app.predict.fit import Fit, FitAdvice
@@ -12,6 +12,7 @@ from app.theme import follow
 from app.viewmodels.models import ModelRow, RowState
 from app.widgets.buttons import Button
 from app.widgets.chips import Chip
+from app.widgets.dialogs import Question
 from app.widgets.labels import Elide, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.wording import Phrase, figures, tr, tr_count
@@ -175,37 +176,16 @@ class ModelRowView(QWidget):
         self.verify_asked.emit(self.path)
 
 
-class DeleteDialog(QDialog):
-    """Asks before a model is deleted: the title is the question, the safe button comes first."""
+class DeleteDialog(Question):
+    """Asks before a model is deleted."""
 
-    def __init__(self, name: str, freed_bytes: int, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setWindowTitle(tr("Delete {name}?", name=name))
-        self.setModal(True)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.keep = Button(tr("Keep"), "secondary")
-        self.delete = Button(tr("Delete"), "danger", "trash")
-        text = tr(
+    def __init__(self, name: str, freed_bytes: int, parent: QWidget) -> None:
+        loss = tr(
             "Frees {size}. Chats stay. The original folder, if there is one, is not touched.",
             size=amounts.disk(freed_bytes),
         )
-        title = Label(tr("Delete {name}?", name=name), "section", "text", 600, wrap=True)
-        self.setLayout(
-            vbox(
-                title,
-                Label(text, "body", "text2", wrap=True),
-                4,
-                hbox(None, self.keep, self.delete, gap=8),
-                gap=8,
-                pad=(18, 14, 14, 12),
-            )
-        )
-        self.keep.setDefault(True)
-        self.keep.clicked.connect(self.reject)
-        self.delete.clicked.connect(self.accept)
-        self.keep.setFocus()
-        self.setObjectName("dialog")
-        fixed(self, width=420)
+        super().__init__(parent, tr("Delete {name}?", name=name), loss, tr("Keep"), tr("Delete"))
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
 
 
 def dropped_paths(event: QDragEnterEvent) -> tuple[Path, ...]:

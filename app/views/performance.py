@@ -37,6 +37,7 @@ from engine.protocol.messages import CacheMap
 
 NARROW_BELOW = 900  # px of page width: a window of about 1100 with its rail
 SLIM_BELOW = 640  # one column
+NOT_GENERATED = tr("Nothing was generated in this time.")
 _CARD, _CHART = 152, 122
 _STEP_MS = {60.0: 480, 900.0: 960, 7200.0: 1920}  # charts step, and no finer than their bins
 _CALM_MS = 1000
@@ -93,7 +94,7 @@ class PerformanceView(QWidget):
         follow(self._relayout)
 
     def _make_charts(self) -> None:
-        wait = tr("Nothing was generated in this time.")
+        wait = NOT_GENERATED
         self.speed = LineChart(tr("Decode speed"), tr("tok/s"), wait, (30, 8, 40, 16))
         self.shares = LineChart(
             tr("Where experts ran"), tr("% of routes"), wait, (30, 8, 52, 16), 40
@@ -205,6 +206,9 @@ class PerformanceView(QWidget):
         over_time = tr("Emulated VRAM over time") if emulated else tr("VRAM over time")
         self._memory_card.set_title(over_time)
         self.memory.set_title(over_time)
+        nothing, first = tr("No model is loaded."), tr("Comes with the first reply.")
+        self.memory.set_empty(NOT_GENERATED if vm.model else nothing)
+        self.heat.set_empty(first if vm.model else nothing)
         self.split.show_device(vm.device, vm.model)
         self.split.bar.set_num_experts(vm.model.num_records if vm.model else 0)
         self.now.rename(emulated)

@@ -246,7 +246,9 @@ class ProfilerView(QWidget):
         shown = None if running else vm.profile
         self.last.setVisible(shown is not None)
         self.last.set_text(when(shown) if shown is not None else "")
-        self.history.show_lines(vm.lines(), vm.selected)
+        lines = vm.lines()
+        self.history.show_lines(lines, vm.selected)
+        self.history.setVisible(bool(lines))
         self.history.said.set_text("")
         self._show_band()
         if begins or ends:  # else Qt hands the focus to whatever comes next

@@ -151,11 +151,10 @@ class HistoryCard(Card):
         head = hbox(title, sub, (self.said, 1), self.copy, self.save, gap=8)
         self.rows: list[RunRow] = []  # made as they are needed
         self._shown: list[int] = []  # indices of the runs in the lines
-        self._empty = Label(tr("Comes with the first measurement."), "meta", "text2")
         self._heads = _Heads()
         self._lines = vbox(self._heads, gap=0)
         lines = holder(self._lines)
-        super().__init__(vbox(head, self._empty, lines, None, gap=6, pad=(16, 10, 12, 12)))
+        super().__init__(vbox(head, lines, None, gap=6, pad=(16, 10, 12, 12)))
         self.copy.clicked.connect(self.copy_wanted)
         self.save.clicked.connect(self.save_wanted)
 
@@ -165,7 +164,6 @@ class HistoryCard(Card):
         if selected >= SHOWN:
             shown[-1] = (selected, lines[selected])
         self._shown = [index for index, _ in shown]
-        self._empty.setVisible(not shown)
         self._heads.setVisible(bool(shown))
         self.copy.setEnabled(bool(shown))
         self.save.setEnabled(bool(shown))

@@ -121,7 +121,7 @@ def when(profile: Profile) -> str:
     """Return day and time of a measurement in the language in use."""
     moment = QDateTime.fromSecsSinceEpoch(int(profile.measured_at_s))
     if language() == "zh_CN":
-        return moment.toString("yyyy年M月d日 HH:mm")
+        return moment.toString("yyyy/M/d HH:mm")
     return QLocale(QLocale.Language.English).toString(moment, "d MMM yyyy, HH:mm")
 
 

@@ -31,13 +31,19 @@ _STAGES: dict[str, Phrase] = {
 }
 
 
+NEEDED = tr("The engine needs its libraries once before it can load a model.")
 _PLACES = (tr("Folder"), tr("Index"))
 
 
 class RuntimeCard(QWidget):
-    """See the module."""
+    """See the module.
 
-    def __init__(self, vm: RuntimeViewModel) -> None:
+    Args:
+        vm: the libraries.
+        says_why: say first what is there or missing; else something above it does.
+    """
+
+    def __init__(self, vm: RuntimeViewModel, says_why: bool = True) -> None:
         super().__init__()
         self._vm = vm
         kinds = vm.builds or ("cpu",)  # hidden where there is no choice
@@ -52,11 +58,11 @@ class RuntimeCard(QWidget):
         self._size, self._place = Label("", "meta", "text2"), Elide("", "meta", "text2")
         self._line, self._bar = Label("", "meta", "text2", wrap=True), Bar((), 6)
         self._said = Sentence()
-        self._build()
+        self._build(says_why)
         self._connect()
         follow(self._show)
 
-    def _build(self) -> None:
+    def _build(self, says_why: bool) -> None:
         field = fixed(self.mirror, min_width=160, max_width=320)
         names = [fixed(Label(text, "meta", "text3"), min_width=52) for text in _PLACES]
         folder = hbox(names[0], (self._place, 1), gap=10)
@@ -71,6 +77,7 @@ class RuntimeCard(QWidget):
                 self._what, self._choice, self._progress, self._said, buttons, gap=11,
             )
         )  # fmt: skip
+        self._what.setVisible(says_why)
 
     def _connect(self) -> None:
         vm = self._vm
@@ -154,7 +161,7 @@ def _what_words(vm: RuntimeViewModel) -> str:
         size = amounts.disk(present.unpacked_bytes)
         return tr("Installed: {build}, {size}.", build=_BUILDS[present.build], size=size)
     if vm.need == "missing":
-        return tr("The engine needs its libraries once before it can load a model.")
+        return NEEDED
     return tr("The libraries that came with the program are in use.")
 
 

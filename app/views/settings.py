@@ -24,16 +24,20 @@ from app.widgets.setting_rows import Group, Row, SettingRow
 from app.wording import tr
 
 SIDE, SIDE_FOLDED, NARROW_BELOW = 196, 40, 700  # px at 100 %
+_LONG = 36  # letters of a fact that do not fit beside its name
 
 
 class _FactRow(Row):
-    """A line of About: name, value, and a button where a folder can be opened."""
+    """A line of About: name and value; long ones below the name, folders with a button."""
 
     def __init__(self, fact: Fact) -> None:
         self._fact = fact
-        value = Elide(fact.value, "meta", "text2")
-        value.setAlignment(Qt.AlignmentFlag.AlignRight)
         if fact.path is None:
+            if len(fact.value) > _LONG:
+                super().__init__(fact.name, fact.value)
+                return
+            value = Elide(fact.value, "meta", "text2")
+            value.setAlignment(Qt.AlignmentFlag.AlignRight)
             super().__init__(fact.name, "", (value, 1))
             return
         button = Button(tr("Open"), small=True, name=tr("Open: {name}", name=fact.name))
@@ -50,6 +54,10 @@ class SettingsView(QWidget):
     Args:
         vm: rows and values.
         extra: rows with a life of their own, by section; they come first.
+
+    Attributes:
+        rows: by key of the schema, of the sections that are built.
+        groups: the sections that are built; each is when it is first shown or searched.
     """
 
     def __init__(
@@ -59,6 +67,7 @@ class SettingsView(QWidget):
         self._vm = vm
         self._extra = extra or {}
         self.rows: dict[str, SettingRow] = {}
+        self.groups: dict[str, Group] = {}
         self._is_narrow = False
         self.items = {key: NavItem(icon, text) for key, text, icon in SECTIONS}
         self._keys = list(self.items)
@@ -67,7 +76,6 @@ class SettingsView(QWidget):
             self._buttons.addButton(item, index)
         self.search = LineField(tr("Search settings"), "search")
         self.said = Label(tr("Saved automatically"), "meta", "text3")
-        self.groups = {key: self._group(key, text) for key, text, _ in SECTIONS}
         self._nothing = EmptyState(tr("No setting has these words."), icon="search")
         self._build()
         self._buttons.idClicked.connect(self._choose)
@@ -78,7 +86,8 @@ class SettingsView(QWidget):
         self.open_section("general")
 
     def _build(self) -> None:
-        column = holder(vbox(*self.groups.values(), self._nothing, None, gap=16, pad=(0, 0, 16, 0)))
+        self._column = vbox(self._nothing, None, gap=16, pad=(0, 0, 16, 0))
+        column = holder(self._column)
         fixed(column, max_width=776)
         self._search_place = vbox(self.search, pad=(0, 0, 0, 6))
         self._side = holder(vbox(self._search_place, *self.items.values(), None, gap=2))
@@ -108,7 +117,21 @@ class SettingsView(QWidget):
         """Narrow windows fold the sections."""
         return QSize(px(400), px(240))
 
-    def _group(self, section: str, title: str) -> Group:
+    def build(self, section: str) -> Group:
+        """Return a section, which is built at the first call, hidden and at its place."""
+        if section in self.groups:
+            return self.groups[section]
+        title = next(text for key, text, _ in SECTIONS if key == section)
+        group = Group(title, self._rows_of(section))
+        group.hide()
+        for row in group.rows:
+            row.set_narrow(self._is_narrow)
+        self.groups[section] = group
+        place = [key for key in self._keys if key in self.groups].index(section)
+        self._column.insertWidget(place, group)
+        return group
+
+    def _rows_of(self, section: str) -> list[Row]:
         rows: list[Row] = []
         if section == "shortcuts":
             rows = [
@@ -125,7 +148,7 @@ class SettingsView(QWidget):
             self.rows[field.key] = row
             rows.append(row)
             row.show_value(self._vm.value(field.key), self._vm.is_changed(field.key))
-        return Group(title, rows)
+        return rows
 
     def open_section(self, key: str) -> None:
         """Show a section by its key; ends a search."""
@@ -145,6 +168,7 @@ class SettingsView(QWidget):
         self.open_section(self._keys[index])
 
     def _show_section(self, key: str) -> None:
+        self.build(key)
         for name, group in self.groups.items():
             group.show_matching("")
             group.setVisible(name == key)
@@ -155,7 +179,7 @@ class SettingsView(QWidget):
             self._show_section(self._keys[self._buttons.checkedId()])
             return
         found = False
-        for group in self.groups.values():
+        for group in [self.build(key) for key in self._keys]:
             has = group.show_matching(text)
             group.setVisible(has)
             found = found or has

@@ -60,6 +60,7 @@ SHORTCUTS: tuple[Shortcut, ...] = (
     Shortcut("palette", ("Ctrl+K",), tr("Find anything"), _WINDOW),
     Shortcut("search", ("Ctrl+F",), tr("Search on this page"), _WINDOW),
     Shortcut("import_chats", ("Ctrl+Shift+O",), tr("Import chats…"), _CHAT, "chat"),
+    Shortcut("diagnostics", ("Ctrl+Shift+D",), tr("Copy diagnostics…"), _WINDOW, "logs"),
     Shortcut("settings", ("Ctrl+,",), tr("Settings"), _WINDOW),
     Shortcut("help", ("F1",), tr("Keyboard shortcuts"), _WINDOW),
     Shortcut("quit", ("Ctrl+Q",), tr("Quit"), _WINDOW),

@@ -237,8 +237,8 @@ class _Segment(FocusRing, QPushButton):
     def paintEvent(self, _event: QPaintEvent) -> None:
         """Draw the picked ground, the words and the ring."""
         p, whole = painter(self), area(self)
-        if self.isChecked():
-            p.setBrush(color("segment"))
+        if self.isChecked():  # disabled it has no ground of its own: grey words need the trough's
+            p.setBrush(color("segment" if self.isEnabled() else "raised"))
             p.setPen(pen("control"))
             p.drawRoundedRect(whole.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
         strong = self.isChecked() or self.underMouse()

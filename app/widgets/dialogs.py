@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QDialog, QWidget
 
 from app.theme import follow
@@ -41,8 +42,9 @@ class Question(QDialog):
         self.safe.setFocus()
 
     def retheme(self) -> None:
-        """Say the title in the present language."""
+        """Say the title in the present language, in as much room as its words need."""
         self.setWindowTitle(again(self._question))
+        QTimer.singleShot(0, self, self.adjustSize)  # when all labels have their words
 
 
 def ask(

@@ -1,5 +1,6 @@
-"""The focus ring for keyboard use only, as a mixin for painted controls."""
+"""Focus by keyboard: the ring, as a mixin for painted controls, and where Tab stops."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
@@ -33,3 +34,16 @@ class FocusRing(_Base):
         self.ring = False
         super().focusOutEvent(event)
         self.update()
+
+
+def tab_stops(widget: QWidget) -> Iterator[QWidget]:
+    """Yield the parts of a widget that Tab goes to, from the first made to the last.
+
+    Looks at each part's own children: `findChildren` would keep every part's wrapper until
+    `widget` itself goes, and the widgets of messages are used again and again [M].
+    """
+    for child in widget.children():
+        if isinstance(child, QWidget):
+            if child.focusPolicy() & Qt.FocusPolicy.TabFocus:
+                yield child
+            yield from tab_stops(child)

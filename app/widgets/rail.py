@@ -29,7 +29,7 @@ from app.widgets.cards import Line
 from app.widgets.focus import FocusRing
 from app.widgets.labels import Elide, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
-from app.wording import Phrase, again, tr
+from app.wording import Phrase, again, figures, tr
 from app.wording.figures import memory_pair
 
 Parts = Sequence[tuple[str, int]]  # series role, bytes
@@ -287,7 +287,8 @@ class Rail(QWidget):
         reading, card = self._reading, self.meters
         gpu = reading.gpu_name if reading else None
         emulated = self._emulated if self._parts is not None else not gpu
-        card.device.set_text(gpu or tr("CPU · emulated VRAM"))
+        card.device.set_text(figures.card_name(gpu) if gpu else tr("CPU · emulated VRAM"))
+        card.device.set_tip(gpu or "")
         card.vram_name.set_text(tr("Emulated") if emulated else tr("VRAM"))
         heat = reading.temperature if reading else None
         card.heat.set_text("" if heat is None else f"{heat:.0f} °C")

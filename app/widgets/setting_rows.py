@@ -13,13 +13,17 @@ from app.widgets.cards import Card, Line
 from app.widgets.inputs import Combo, Field, LineField
 from app.widgets.labels import Elide, Label
 from app.widgets.layout import Item, fixed, hbox, holder, vbox
-from app.wording import again, tr
+from app.wording import Phrase, again, tr
 
 CONTROL_WIDTH, NARROW_WIDTH = 300, 210
 
 
 class Row(QWidget):
-    """Name, help, control; a hairline above it that the first row of a card hides."""
+    """Name, help, control; a hairline above it that the first row of a card hides.
+
+    Controls that stretch, such as a field for an address, share one width in all rows; others take
+    what they need, and the words have the rest.
+    """
 
     def __init__(
         self, name: str, help_text: str, *control: Item, reset: QWidget | None = None
@@ -29,14 +33,19 @@ class Row(QWidget):
         self._name, self._help = name, help_text
         self.note = Label("", "meta", "danger", wrap=True)
         self.note.hide()
-        help_label = Label(help_text, "meta", "text3", wrap=True)
+        help_label: QWidget = Elide(help_text, "meta", "text3")  # a path has no place to wrap at
+        if isinstance(help_text, Phrase):
+            help_label = Label(help_text, "meta", "text3", wrap=True)
         words = vbox(None, Label(name, "body", "text", 500, wrap=True), gap=2)
         if help_text:
             words.put(help_label)
         words.put(self.note)
         words.put(None)
         slot = fixed(holder(hbox(*([reset] if reset else []), gap=0)), width=24)
-        self._right = fixed(holder(hbox(None, *control, slot, gap=6)), width=CONTROL_WIDTH)
+        self._stretches = any(isinstance(item, tuple) for item in control)
+        lead = [] if self._stretches else [None]
+        self._right = holder(hbox(*lead, *control, slot, gap=6))
+        self.set_narrow(False)
         body = fixed(
             holder(hbox((words, 1), self._right, gap=16, pad=(16, 7, 8, 7))), min_height=55
         )
@@ -44,7 +53,8 @@ class Row(QWidget):
 
     def set_narrow(self, narrow: bool) -> None:
         """Leave less room for the control."""
-        fixed(self._right, width=NARROW_WIDTH if narrow else CONTROL_WIDTH)
+        if self._stretches:
+            fixed(self._right, width=NARROW_WIDTH if narrow else CONTROL_WIDTH)
 
     def contains(self, text: str) -> bool:
         """Whether name or help contain a text, in the language in use."""

@@ -44,7 +44,7 @@ class Toasts(QObject):
         super().__init__(host)
         self.shown: list[Toast] = []
         host.installEventFilter(self)
-        follow(self.place)
+        follow(self._follow)
 
     def show(
         self, text: str, tone: str = "ok", action: str = "", act: Callable[[], None] | None = None
@@ -74,6 +74,11 @@ class Toasts(QObject):
         if not isinstance(host, QWidget):
             raise RuntimeError("Notes need a widget to lie on.")
         return host
+
+    def _follow(self) -> None:
+        """Take the sizes of the present words and zoom: after the notes' own parts did."""
+        if self.shown:
+            QTimer.singleShot(0, self, self.place)
 
     def place(self) -> None:
         """Stack the notes upwards from the bottom right corner."""

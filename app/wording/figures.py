@@ -54,6 +54,11 @@ def weight_format(name: str) -> str:
     return _FORMATS.get(name.lower(), name.upper())
 
 
+def card_name(name: str) -> str:
+    """Return what tells a graphics card from others, as "RTX 5090"."""
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
 def _unit(num_bytes: int) -> tuple[int, str]:
     if num_bytes >= _GIB:
         return _GIB, "GiB"

@@ -17,6 +17,8 @@ from kernels.device.base import Device, DeviceMemoryError
 from kernels.paged import KvRows
 from kernels.reference.dense import put_rows, take_rows
 
+MOVE_BYTES = 32 << 20  # of pages that are copied at once when the pool shrinks
+
 
 def kv_bytes_per_token(
     num_layers: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
@@ -111,10 +113,7 @@ class KvPool:
         Raises: BudgetError if out of bounds or the device refuses; nothing has changed then.
         """
         self._check(num_pages)
-        if moves:
-            sources, targets = torch.tensor(moves, device=self._blocks.device).unbind(1)
-            whole = self._tokens.view(self._num_pages, -1)
-            whole.index_copy_(0, targets, whole.index_select(0, sources))
+        self._move(moves)
         size = self._num_pages
         del (
             self._values,
@@ -133,6 +132,15 @@ class KvPool:
         """Give the memory back; the pool is not used afterwards."""
         del self._values, self._tokens, self._pages
         self._region.close()
+
+    def _move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy pages, some at a time: on their way they take device memory once more."""
+        whole = self._tokens.view(self._num_pages, -1)
+        step = max(1, MOVE_BYTES // self.page_bytes)
+        for first in range(0, len(moves), step):
+            part = torch.tensor(moves[first : first + step], device=self._blocks.device)
+            sources, targets = part.unbind(1)
+            whole.index_copy_(0, targets, whole.index_select(0, sources))
 
     def _view(self, num_pages: int) -> None:
         self._num_pages = num_pages

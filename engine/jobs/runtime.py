@@ -12,6 +12,7 @@ taken up again. What is unpacked bears another name until the engine has answere
 nothing half-installed is ever started, and the present runtime serves until then.
 """
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from engine.checkpoint.files import (
     write_error,
 )
 from engine.jobs.hub import HubFile, HubRepo
-from engine.jobs.hub_file import Hooks, fetch, kept_bytes
+from engine.jobs.hub_file import CHUNK_BYTES, Hooks, fetch, kept_bytes
 from engine.jobs.runtime_bundle import Bundle
 from engine.jobs.runtime_check import check_engine
 from engine.jobs.runtime_index import Indexes, WheelIndex
@@ -109,6 +110,7 @@ def _install(order: _Order, report: Report, hooks: Hooks) -> dict[str, Any]:
     report.stage("check")
     is_there = installed_lock(order.target) == order.lock
     if order.repair or not is_there:
+        _drop_damaged(order, hooks)
         _check_room(order)
         _fetch_all(order, report, hooks)
         try:
@@ -145,6 +147,22 @@ def _order(spec: dict[str, Any], root: DataRoot) -> _Order:
         raise InvalidRequest("The job's 'channels' must be an object.")
     indexes = Indexes(_text(spec, "mirror"), channels, _text(spec, "hub_proxy"))
     return _Order(root, lock, bundle, indexes, spec.get("repair") is True)
+
+
+def _drop_damaged(order: _Order, hooks: Hooks) -> None:
+    """Remove wheels that an earlier run has left and that have changed since: they come again."""
+    with reading(order.downloads):
+        for wheel in order.lock.wheels:
+            path = order.downloads / wheel.file
+            if not path.is_file():
+                continue
+            digest = hashlib.sha256()
+            with path.open("rb") as file:
+                while data := file.read(CHUNK_BYTES):
+                    hooks.check()
+                    digest.update(data)
+            if digest.hexdigest() != wheel.sha256:
+                path.unlink()
 
 
 def _check_room(order: _Order) -> None:

@@ -31,7 +31,9 @@ class GatedMlp:
         self._gate_up = linear((weights.gate, weights.up), device, dtype)
         self._down = linear((weights.down,), device, dtype)
 
-    def __call__(self, hidden: Tensor, phase: Literal["prefill", "decode"]) -> None:
+    def __call__(
+        self, hidden: Tensor, phase: Literal["prefill", "decode"], last_chunk: bool = True
+    ) -> None:
         """Add the layer's output, the same way in both phases. Shapes: hidden [T, H], in place."""
-        del phase
+        del phase, last_chunk
         hidden.add_(self._down(silu_multiply(self._gate_up(self._norm(hidden)))))

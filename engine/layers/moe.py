@@ -12,8 +12,13 @@ Phase = Literal["prefill", "decode"]
 class Experts(Protocol):
     """What is needed of `engine.moe.executor.MoeExecutor`."""
 
-    def forward(self, moe_layer: int, hidden: Tensor, routing: Routing, phase: Phase) -> Tensor:
-        """Return the weighted sum of each token's experts. Shapes: [T, H] -> [T, H]."""
+    def forward(
+        self, moe_layer: int, hidden: Tensor, routing: Routing, phase: Phase, last_chunk: bool
+    ) -> Tensor:
+        """Return the weighted sum of each token's experts. Shapes: [T, H] -> [T, H].
+
+        `last_chunk`: a prompt ends here, so that its experts are those that decode begins with.
+        """
         ...
 
 
@@ -30,7 +35,7 @@ class MoeLayer:
         self.moe_layer = moe_layer
         self._router, self._experts = router, experts
 
-    def __call__(self, hidden: Tensor, phase: Phase) -> None:
+    def __call__(self, hidden: Tensor, phase: Phase, last_chunk: bool = True) -> None:
         """Add the layer's output. Shapes: hidden [T, H], in place."""
         x, routing = self._router(hidden)
-        hidden.add_(self._experts.forward(self.moe_layer, x, routing, phase))
+        hidden.add_(self._experts.forward(self.moe_layer, x, routing, phase, last_chunk))

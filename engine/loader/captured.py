@@ -5,6 +5,7 @@ step and their order, not their arithmetic.
 """
 
 import ctypes
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import torch
 
 from engine.cache.kv import KvPool
 from engine.forward import PAGE_TOKENS
+from engine.loader.step_kernels import StepKernels
 from engine.memory.bandwidth import Rates
 from engine.models.base import DecodeWeights, ModelFamily
 from engine.models.spec import ModelSpec
@@ -21,6 +23,7 @@ from engine.moe.arena import ExpertArena
 from engine.moe.device_experts import DeviceExperts, DeviceParts
 from engine.moe.device_prefill import DevicePrefill, PrefillOptions
 from engine.moe.device_residency import DeviceResidency
+from engine.moe.device_stream import pass_table_bytes
 from engine.moe.pool import ExpertPool
 from engine.protocol.errors import BudgetError, InternalError
 from engine.protocol.messages import MissPolicy
@@ -28,20 +31,25 @@ from engine.runner.captured import CapturedDecode, StepBuffers, StepMaker
 from kernels.cpu import expert_obstacle
 from kernels.cpu.pool import CpuPool, PoolMemory, PoolOptions, mail_bytes, reply_bytes
 from kernels.cpu.topology import default_cpus
-from kernels.cuda.dense import LayerWeights, ModelWeights, StepReport
+from kernels.cuda.dense import (
+    DenseBuffers,
+    LayerWeights,
+    ModelWeights,
+    StepInputs,
+    StepReport,
+)
 from kernels.cuda.experts import MoeLayerWeights
 from kernels.cuda.moe_state import MAX_SLOTS, MoeScratch, MoeState, moe_obstacle
 from kernels.cuda.shape import DecodeShape
 from kernels.cuda.step import DecodeStep, StepAddresses, StepModel, rotary_table
 from kernels.cuda.tools import Tools
-from kernels.cuda.tuning import dense_defines
 from kernels.device.base import Device, DeviceMemoryError
 from kernels.grouped import grouped_kernel, grouped_scratch_bytes
 from kernels.layouts import DenseEncoding, RecordLayout
 from kernels.weights import DenseWeight
 
-DENSE_SOURCE, MOE_SOURCE = "dense.cu", "moe.cu"
 KV_DTYPE = torch.bfloat16
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +167,24 @@ def prompt_scratch_bytes(plan: CapturedPlan, chunk_tokens: int) -> int:
 
 
 def scratch_bytes(plan: CapturedPlan) -> int:
-    """Return what the kernels' own buffers take of the device, for all row counts together."""
-    shape = plan.shape
-    pairs = plan.max_rows * shape.top_k
-    partial = pairs * shape.layout.num_units * shape.hidden
-    rows = plan.max_rows * (plan.max_rows + 1) // 2
-    each = shape.vocab + shape.num_heads * shape.splits * (shape.head_dim + 2) + 8 * shape.hidden
-    return 4 * (partial + rows * (each + plan.pages_of_a_row))
+    """Return what steps take of the device beside weights, slots and pages, for all row counts.
+
+    Their buffers, residency, the link's staging, the rotary table, norms in float32, and a prompt's
+    tables of records. Nothing is allocated.
+    """
+    shape, nowhere = plan.shape, torch.device("meta")
+    row_counts = range(1, plan.max_rows + 1)
+    owners = [
+        MoeState(shape, nowhere, 1),
+        MoeScratch(shape, nowhere, plan.max_rows),
+        *(DenseBuffers(plan.for_rows(rows), nowhere) for rows in row_counts),
+    ]
+    parts = [one for owner in owners for one in vars(owner).values()]
+    parts += [StepInputs(rows, plan.pages_of_a_row, nowhere).packed for rows in row_counts]
+    buffers = sum(one.nbytes for one in parts if isinstance(one, torch.Tensor))
+    rotary = plan.pages_of_a_row * PAGE_TOKENS * shape.head_dim
+    norms = shape.num_layers * 2 * (shape.hidden + shape.head_dim) + shape.hidden
+    return buffers + 4 * (rotary + norms) + pass_table_bytes(shape.num_layers, shape.num_experts)
 
 
 def build_captured(
@@ -176,12 +195,16 @@ def build_captured(
 ) -> CapturedParts:
     """Build the experts and the decode program; `stack` learns how to free them.
 
+    Other numbers of rows than one are compiled on a thread, if the tools allow it.
+
     Raises: BudgetError if the device has no room.
     """
     weights = family.decode_weights(request.spec, weight)
     if weights is None:
         raise InternalError("This model's steps cannot be captured.")
     plan, tools = request.plan, request.tools
+    kernels = StepKernels(tools, plan.for_rows)
+    stack.callback(kernels.close)
     mailbox = _Mailbox.make(tools, request.pool.layout.hidden)
     parts = _device_parts(request, mailbox)
     experts = DeviceExperts(parts, request.policy, request.rates, request.device)
@@ -196,14 +219,16 @@ def build_captured(
     )
 
     def nodes(rows: int) -> _Nodes:
-        shape = plan.for_rows(rows)
-        dense = tools.load(DENSE_SOURCE, dense_defines(shape))
-        moe = tools.load(MOE_SOURCE, shape.defines())
-        step = DecodeStep(shape, (dense, moe), model, addresses, tools.card, plan.pages_of_a_row)
+        shape, modules = plan.for_rows(rows), kernels.load(rows)
+        step = DecodeStep(shape, modules, model, addresses, tools.card, plan.pages_of_a_row)
         return _Nodes(step)
 
-    program = CapturedDecode(StepMaker(nodes, tools.record, experts.before_step, experts.check))
+    program = CapturedDecode(
+        StepMaker(nodes, kernels.is_ready, tools.record, experts.before_step, experts.check)
+    )
+    stack.callback(program.close)
     program.prepare(1)
+    kernels.compile_ahead(plan.max_rows)
     return CapturedParts(experts, program)
 
 
@@ -314,6 +339,7 @@ def _threads(request: CapturedRequest, mailbox: _Mailbox) -> CpuPool | None:
     choice = default_cpus(request.num_threads or None)
     pool = request.pool
     mail, reply = mailbox.mail.data_ptr(), mailbox.reply.data_ptr()
+    _log.info("expert threads on CPUs %s, pinned: %s", choice.cpus, choice.pin)
     memory = PoolMemory(pool.storage, pool.num_records, mail, reply)
     return CpuPool(pool.layout, memory, choice.cpus, PoolOptions(pin=choice.pin))
 

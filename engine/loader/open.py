@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,9 @@ from engine.loader.plan import (
     plan_load,
     total_params,
 )
+from engine.loader.rehearsal import rehearse
 from engine.loader.tools import OpenTools, card_tools
+from engine.loader.unpinned import build_or_unpin
 from engine.loader.way import Way, choose_way
 from engine.loader.weights import on_device, read_weights
 from engine.memory.bandwidth import ProfileKey, Rates, profile_path, read_profile, stale_reason
@@ -41,7 +44,7 @@ from engine.moe.cache import ExpertCache
 from engine.moe.device_experts import DeviceExperts
 from engine.moe.executor import MoeExecutor, MoeOptions
 from engine.moe.pool import ExpertPool
-from engine.protocol.errors import BudgetError, InvalidRequest
+from engine.protocol.errors import BudgetError, DeviceError, InvalidRequest
 from engine.protocol.messages import Budget, DeviceInfo, Load, MissPolicy, ModelInfo
 from engine.runner.model_runner import ModelRunner
 from engine.settings import ENGINE_VERSION, EngineSettings
@@ -108,7 +111,7 @@ def open_model(
     `open_reader` opens the folder; another one may bring experts from elsewhere than its files.
     `open_tools` says what the device offers for captured steps; the default asks the card.
     Raises: FileAccess, UnsupportedCheckpoint, CorruptCheckpoint, BudgetError (before reading),
-        InvalidRequest (device, chunk size), Cancelled. Everything is freed then.
+        InvalidRequest (device, chunk size), DeviceError, Cancelled. Everything is freed then.
     """
     start_s = time.monotonic()
     device_name = _one_device(command.devices)
@@ -126,7 +129,10 @@ def open_model(
             if pool.pin_problem and not device.emulated:
                 notices.append(("not_pinned", pool.pin_problem))
             weight = read_weights(checkpoint.reader, watch)
-            built = _build(checkpoint, opened, _Ingredients(pool, rates, weight), settings, stack)
+            given = _Ingredients(pool, rates, weight)
+            build = partial(_build, checkpoint, opened, given, settings)
+            built, unpinned = build_or_unpin(build, pool, device, stack)
+            notices += [("not_pinned", unpinned)] if unpinned else []
             return LoadedModel(
                 info=_info(checkpoint, opened.cost, command, folder, time.monotonic() - start_s),
                 device=_device_info(device, plan),
@@ -148,6 +154,8 @@ def open_model(
         raise BudgetError(
             f"Memory was refused while loading: {problem}.", "Close other programs."
         ) from problem
+    except LOST_ERRORS as problem:
+        raise DeviceError(f"The device was lost while loading: {problem}.") from problem
 
 
 def set_threads(layout: RecordLayout, asked: int) -> None:
@@ -236,8 +244,9 @@ def _cost(checkpoint: _Checkpoint, way: Way, chunk_tokens: int) -> ModelCost:
 def _open(name: str, budget_bytes: int | None) -> Device:
     try:
         return open_device(name, budget_bytes)
-    except DeviceLostError as problem:  # at a load this is a wrong name, not a lost card
-        raise InvalidRequest(str(problem), "Choose another device.") from problem
+    except DeviceLostError as problem:  # another name is the caller's mistake
+        kind = DeviceError if name.startswith("cuda") else InvalidRequest
+        raise kind(str(problem), "Choose another device.") from problem
 
 
 def _fill_pool(reader: FtwReader, device: Device, watch: LoadWatch, stack: ExitStack) -> ExpertPool:
@@ -298,6 +307,8 @@ def _build(
     model = checkpoint.family.build(spec, weight, parts)
     runner = ModelRunner(model, kv, device, settings.max_rows, program)
     stack.callback(runner.close)  # first: what it holds must be gone when the device is closed
+    if isinstance(experts, DeviceExperts) and not device.emulated:
+        rehearse(runner, experts, spec.router.top_k)
     return _Built(kv, experts, runner)
 
 

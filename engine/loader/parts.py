@@ -90,6 +90,14 @@ class Experts(ExpertMemory, Protocol):
         """Serve misses this way from now on."""
         ...
 
+    def warm_up(self) -> bool:
+        """Copy for a few milliseconds what later replies profit from, while no request is open.
+
+        Returns: whether there was anything to copy.
+        Raises: DeviceError.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:

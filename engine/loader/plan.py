@@ -6,17 +6,22 @@ Numbers only. Called by `engine.loader.open`.
 from dataclasses import dataclass
 
 from engine.memory.budget import (
+    MIB,
     Division,
     MemoryBudget,
     check_host,
     device_total,
     emulated_total,
+    host_limit,
     with_total,
 )
 from engine.models.spec import ModelSpec
 from engine.protocol.messages import Budget
+from kernels.device.virtual import granule_size
+from kernels.reference.dense import BLOCK_SCORES, MIN_BLOCK_QUERIES
 
 FLOAT_BYTES = 4
+LEAST_GRANULE_BYTES = 2 * MIB  # what drivers map at once
 HIDDEN_COPIES = 16  # live activations of one layer, in vectors of the hidden size
 CHUNK_SHARE = 0.02
 MOST_CHUNK_TOKENS = 32_768
@@ -40,7 +45,7 @@ class ModelCost:
         kv_token_bytes: keys and values of one token.
         dense_bytes: dense weights as they lie on the device.
         scratch_bytes: buffers of captured steps and of a prompt's experts; 0 = steps are not
-            captured, and attention of a chunk works out all its scores at once.
+            captured, and attention of a chunk works out its scores block by block.
     """
 
     dense_values: int
@@ -96,7 +101,9 @@ def plan_load(
     parts = MemoryBudget(
         total_bytes=total or 0,
         weights_bytes=cost.dense_bytes,
-        runtime_bytes=_activation_bytes(cost, spec, max_rows) + staging * cost.record_bytes,
+        runtime_bytes=_activation_bytes(cost, spec, max_rows)
+        + staging * cost.record_bytes
+        + (0 if room.emulated else _rounding_bytes(cost, spec, staging, max_rows)),
         kv_token_bytes=cost.kv_token_bytes,
         record_bytes=cost.record_bytes,
         num_records=cost.num_records,
@@ -104,7 +111,7 @@ def plan_load(
         context_tokens=spec.max_context,
         max_rows=max_rows,
     )
-    budget = parts if total is not None else with_total(parts, emulated_total(parts))
+    budget = parts if total is not None else with_total(parts, _emulated_bytes(parts, cost, room))
     division = budget.choose(room.emulated, asked.kv_tokens, asked.expert_slots)
     on_host = budget.need_bytes(division) if room.emulated else 0
     check_host(cost.pool_bytes + on_host, room.host_available_bytes, room.host_total_bytes)
@@ -127,6 +134,16 @@ def total_params(cost: ModelCost, spec: ModelSpec) -> tuple[int, int]:
     return cost.dense_values + cost.num_records * expert, cost.dense_values + routed * expert
 
 
+def _emulated_bytes(parts: MemoryBudget, cost: ModelCost, room: Room) -> int:
+    """Return the emulated device's size: what main memory has beside the pool, if all is too much.
+
+    So a model loads wherever its pool and the smallest division fit (M-06), and no slider leads
+    beyond what there is.
+    """
+    spare = host_limit(room.host_available_bytes, room.host_total_bytes) - cost.pool_bytes
+    return min(emulated_total(parts), max(parts.smallest_bytes, spare // MIB * MIB))
+
+
 def _staging_records(cost: ModelCost, spec: ModelSpec, total: int | None) -> int:
     """Experts that stream through during prefill: two layers, fewer on a small device."""
     two_layers = 2 * cost.num_experts
@@ -136,6 +153,13 @@ def _staging_records(cost: ModelCost, spec: ModelSpec, total: int | None) -> int
     return min(two_layers, max(2 * spec.router.top_k, fit))
 
 
+def _rounding_bytes(cost: ModelCost, spec: ModelSpec, staging: int, max_rows: int) -> int:
+    """Return what slots, pages and staging may take beyond their sizes: a granule each."""
+    pages = spec.max_context * max_rows * cost.kv_token_bytes
+    reserved = (cost.pool_bytes, pages, staging * cost.record_bytes)
+    return sum(granule_size(num_bytes, LEAST_GRANULE_BYTES) for num_bytes in reserved)
+
+
 def _activation_bytes(cost: ModelCost, spec: ModelSpec, max_rows: int) -> int:
     """Estimate of one step's peak: hidden states, attention scores of a chunk, logits."""
     rows = max(cost.chunk_tokens, max_rows)
@@ -143,9 +167,11 @@ def _activation_bytes(cost: ModelCost, spec: ModelSpec, max_rows: int) -> int:
         return cost.scratch_bytes + rows * captured_token_bytes(spec)
     hidden = rows * spec.hidden * HIDDEN_COPIES
     routes = rows * spec.router.top_k * spec.hidden
-    scores = 2 * rows * spec.num_heads * spec.max_context
+    # A block of queries, its weights, and their copy in the dtype of the values.
+    scores = 3 * max(BLOCK_SCORES, MIN_BLOCK_QUERIES * spec.num_heads * spec.max_context)
+    keys = 2 * spec.num_kv_heads * spec.head_dim * spec.max_context
     logits = 2 * max_rows * spec.vocab_size
-    return (hidden + routes + scores + logits) * FLOAT_BYTES
+    return (hidden + routes + scores + keys + logits) * FLOAT_BYTES
 
 
 def captured_token_bytes(spec: ModelSpec) -> int:

@@ -6,7 +6,7 @@ from engine.settings import EngineSettings
 from kernels.cuda import cuda_obstacle
 from kernels.cuda.driver import compute_class
 from kernels.cuda.tools import Tools
-from kernels.device.base import Device
+from kernels.device.base import LOST_ERRORS, Device
 
 LEAST_CLASS = 8  # the kernels reduce over a warp in one instruction
 
@@ -20,6 +20,15 @@ def card_tools(device: Device | None, settings: EngineSettings) -> tuple[Tools |
         return None, "there is no card"
     if not device.keeps_addresses:
         return None, "the card's memory cannot grow in place"
+    try:
+        return _ask_card(device, settings)
+    except LOST_ERRORS:
+        raise
+    except Exception as problem:  # noqa: BLE001  another way serves without these tools (E-06)
+        return None, f"the card's tools failed: {problem}"
+
+
+def _ask_card(device: Device, settings: EngineSettings) -> tuple[Tools | None, str]:
     if obstacle := cuda_obstacle():
         return None, obstacle
     major, minor = compute_class(device.torch_device.index or 0)

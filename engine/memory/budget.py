@@ -259,14 +259,23 @@ def check_host(need_bytes: int, available_bytes: int, total_bytes: int) -> None:
 
     Raises: BudgetError with need and available bytes.
     """
-    reserve = min(max(512 * MIB, total_bytes // 50), total_bytes // 8)
-    if need_bytes + reserve > available_bytes:
+    if need_bytes > host_limit(available_bytes, total_bytes):
+        reserve = _host_reserve(total_bytes)
         raise BudgetError(
             f"Loading needs {format_bytes(need_bytes)} of main memory and "
             f"{format_bytes(reserve)} stay reserved for the system; "
             f"{format_bytes(available_bytes)} are available.",
             "Close other programs, or choose a smaller model.",
         )
+
+
+def host_limit(available_bytes: int, total_bytes: int) -> int:
+    """Return what a load may take of main memory: never above available minus reserve."""
+    return max(0, available_bytes - _host_reserve(total_bytes))
+
+
+def _host_reserve(total_bytes: int) -> int:
+    return min(max(512 * MIB, total_bytes // 50), total_bytes // 8)
 
 
 def with_total(parts: MemoryBudget, total_bytes: int) -> MemoryBudget:

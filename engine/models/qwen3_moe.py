@@ -185,7 +185,7 @@ class Qwen3Moe:
         hidden = self._embedding(batch.token_ids)
         for layer in self._layers:
             layer.attention(hidden, inputs)
-            layer.mlp(hidden, batch.phase)
+            layer.mlp(hidden, batch.phase, batch.ends_prompt)
         return self._head(self._final_norm(pick_rows(hidden, batch.logit_rows)))
 
 

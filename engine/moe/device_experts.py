@@ -1,14 +1,15 @@
 """The experts of a device that decodes by captured steps: residency, policy, CPU pool, prompts.
 
 Decode never passes here: its kernels plan, fill and evict by themselves. What is left to the host
-lies between steps: prompts, resizes, policy, and what the counters say. The counterpart of
-`engine.moe.executor` for devices with `kernels.cuda`. All calls come from the step loop's thread.
+lies between steps: prompts, resizes, policy, idle moments, and what the counters say. The
+counterpart of `engine.moe.executor` for devices with `kernels.cuda`. All calls come from the step
+loop's thread.
 """
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,8 @@ from engine.memory.bandwidth import Rates
 from engine.moe.arena import ExpertArena
 from engine.moe.cache import ResizeOutcome
 from engine.moe.device_prefill import DevicePrefill
-from engine.moe.device_residency import DeviceResidency
+from engine.moe.device_residency import DeviceResidency, prompt_uses
+from engine.moe.device_warm_up import WarmUp
 from engine.moe.executor import MoeCounters
 from engine.moe.heat import Heat
 from engine.moe.plan import side_rates
@@ -33,6 +35,7 @@ from kernels.cuda.dense import StepReport
 from kernels.cuda.moe_state import MissMode, MoeCounts, MoePolicy, MoeState
 from kernels.device.base import LOST_ERRORS, Device, DeviceMemoryError, Event
 
+STORE_PART = 3  # a slot is given for a third of an expert: less would cost another's whole
 _MODES = {
     MissPolicy.TWO_ENDED: MissMode.TWO_ENDED,
     MissPolicy.SPLIT: MissMode.SPLIT,
@@ -65,9 +68,16 @@ class DeviceParts:
     report: StepReport
     keep: tuple[object, ...] = ()
 
+    def close(self) -> None:
+        """End threads and give device memory back; the pool of experts is another's."""
+        if self.threads is not None:
+            self.threads.close()
+        self.prefill.close()
+        self.arena.close()
+
 
 class DeviceExperts:
-    """See `engine.loader.parts.Experts`; closes what `parts` holds, but for the pool of experts."""
+    """See `engine.loader.parts.Experts`; closes `parts` with itself, and if it cannot be built."""
 
     def __init__(
         self,
@@ -82,9 +92,16 @@ class DeviceExperts:
         self._switch = SideSwitch()
         self._last_step_s = -math.inf
         self._errors = 0
+        self._is_warming = False
         self._heat = Heat(parts.pool.num_records, time.monotonic)
-        self._mirror = _Mirror(parts.state, device)
-        self._apply()
+        with ExitStack() as undo:
+            undo.callback(parts.close)
+            self._warm = WarmUp(parts.pool, parts.arena, parts.state, device, clock)
+            undo.callback(self._warm.close)
+            self._mirror = _Mirror(parts.state, device)
+            undo.callback(self._mirror.close)
+            self._apply()
+            self._owned = undo.pop_all()
 
     @property
     def num_slots(self) -> int:
@@ -119,6 +136,7 @@ class DeviceExperts:
     def set_policy(self, policy: MissPolicy) -> None:
         """Serve misses this way from the next step on."""
         self._policy, self._switch = policy, SideSwitch()
+        self._warm.forget()
         self._apply()
 
     def set_rates(self, rates: Rates | None) -> None:
@@ -126,16 +144,20 @@ class DeviceExperts:
         self._rates = rates
         self._apply()
 
-    def before_step(self) -> None:
-        """Call right before a step is replayed: wakes the CPU, and learns from the last step."""
+    def before_step(self, rows: Sequence[int]) -> None:
+        """Call right before a step is replayed: wakes the CPU, and learns from the last step.
+
+        `rows` are those of each recording that the step replays.
+        """
         if self._parts.threads is not None:
             self._parts.threads.wake()
         self._parts.residency.abandon()
+        self._warm.forget()
         now_s = self._clock()
         took_s, self._last_step_s = now_s - self._last_step_s, now_s
         if self._policy is MissPolicy.TWO_ENDED and self._parts.threads is not None:
             way = self._switch.way
-            self._switch.step(took_s)
+            self._switch.step(took_s, rows)
             if self._switch.way is not way:
                 self._apply()
 
@@ -150,6 +172,30 @@ class DeviceExperts:
                 "Restart the engine. If it happens again, serve misses by copies only.",
             )
 
+    def prepare(self, top_k: int) -> None:
+        """Compile what prompts of any length run through, so that none waits for it."""
+        self._parts.prefill.prepare(top_k)
+
+    def warm_up(self) -> bool:
+        """Copy a short piece of what free slots have room for; only while no request is open.
+
+        Nothing where the policy keeps experts off the link. Returns whether anything was copied:
+        then another call may find more.
+        Raises: DeviceError if the device is lost.
+        """
+        if self._policy is MissPolicy.CPU_ONLY:
+            return False
+        self._last_step_s = -math.inf  # a pause is no step
+        try:
+            self._parts.residency.abandon()
+            moved = self._warm.step()
+            if self._is_warming and not moved:
+                self._mirror.renew(self._device)
+        except LOST_ERRORS as problem:
+            raise DeviceError(str(problem), "Restart the engine.") from problem
+        self._is_warming = moved
+        return moved
+
     def resize(self, slots: int) -> ResizeOutcome:
         """Change the number of slots; the experts of most worth stay. Only between steps.
 
@@ -160,6 +206,7 @@ class DeviceExperts:
         arena, state = self._parts.arena, self._parts.state
         self._device.synchronize()
         self._parts.residency.abandon()
+        self._warm.forget()
         self._last_step_s = -math.inf  # a pause is no step
         tables = state.snapshot()
         if slots >= tables.num_slots:
@@ -187,9 +234,11 @@ class DeviceExperts:
         hidden: torch.Tensor,
         routing: Routing,
         phase: Literal["prefill", "decode"],
+        last_chunk: bool = True,
     ) -> torch.Tensor:
         """Return the experts' output of one layer of a prompt chunk; layers come in order.
 
+        With `last_chunk` the prompt ends here: experts of its last tokens may replace colder ones.
         Shapes: hidden [T, H], routing [T, K] -> [T, H] float32.
         Raises: InternalError in decode, which is captured; DeviceError if the device is lost.
         """
@@ -198,12 +247,14 @@ class DeviceExperts:
         residency, prefill = self._parts.residency, self._parts.prefill
         num_tokens, top_k = routing.ids.shape
         self._last_step_s = -math.inf  # a prompt is no step
+        self._warm.forget()
         try:
             if moe_layer == 0:
                 residency.begin()
-                prefill.start(num_tokens, top_k)
+                prefill.start(num_tokens, top_k, last_chunk)
             if not residency.is_complete:
-                residency.credit(moe_layer, self._uses(routing), num_tokens)
+                uses = prompt_uses(routing.ids, self._parts.pool.num_experts)
+                residency.credit(moe_layer, uses, num_tokens)
             output = prefill.forward(moe_layer, hidden, routing)
             if moe_layer + 1 == self._parts.pool.num_layers:
                 residency.commit()
@@ -231,6 +282,7 @@ class DeviceExperts:
             fill_s=counts.link_ns / 1e9,
             cpu_s=counts.cpu_ns / 1e9,
             prefill_bytes=self._parts.prefill.num_bytes,
+            warm_up_bytes=self._warm.num_bytes,
         )
 
     def heat(self) -> tuple[bytes, bytes, int]:
@@ -245,20 +297,9 @@ class DeviceExperts:
 
     def close(self) -> None:
         """Wait for the device, end threads and give device memory back."""
-        parts = self._parts
         with suppress(*LOST_ERRORS):  # a failed prompt's work may still run over what is freed now
             self._device.synchronize()
-        if parts.threads is not None:
-            parts.threads.close()
-        self._mirror.close()
-        parts.prefill.close()
-        parts.arena.close()
-
-    def _uses(self, routing: Routing) -> list[int]:
-        """Return the routes to each expert of a layer; waits for the router."""
-        flat = routing.ids.flatten()
-        uses: list[int] = torch.bincount(flat, minlength=self._parts.pool.num_experts).tolist()
-        return uses
+        self._owned.close()
 
     def _counts(self) -> MoeCounts:
         return MoeCounts(*self._parts.report.counters[: len(MoeCounts._fields)])
@@ -270,6 +311,7 @@ class DeviceExperts:
         self._parts.state.set_policy(
             MoePolicy(
                 mode=_MODES[self._switch.way if two_ended else self._policy],
+                store_min=max(1, self._parts.pool.layout.num_units // STORE_PART),
                 share=fill / (fill + cpu) if fill + cpu > 0 else 1.0,
                 pool=self._parts.threads is not None,
             )
@@ -281,10 +323,16 @@ class _Mirror:
 
     def __init__(self, state: MoeState, device: Device) -> None:
         self._sources = (state.uses, state.slot_of)
-        self._buffers = [device.host_buffer(source.nbytes) for source in self._sources]
-        self._copies = device.stream()
         self._under_way: Event | None = None
-        self._seen = self._fetch(device)
+        with ExitStack() as undo:
+            self._buffers = []
+            for source in self._sources:
+                self._buffers.append(device.host_buffer(source.nbytes))
+                undo.callback(self._buffers[-1].close)
+            self._copies = device.stream()
+            undo.callback(self._copies.close)
+            self.renew(device)
+            undo.pop_all()
 
     def read(self) -> tuple[list[int], list[int]]:
         """Return (uses, 1 for a resident) by record, and ask for newer ones."""
@@ -300,10 +348,11 @@ class _Mirror:
         for buffer in self._buffers:
             buffer.close()
 
-    def _fetch(self, device: Device) -> tuple[list[int], list[int]]:
+    def renew(self, device: Device) -> None:
+        """Read the tables as they are now; waits for the device."""
         self._start()
         device.synchronize()
-        return self._values()
+        self._seen = self._values()
 
     def _start(self) -> None:
         for buffer, source in zip(self._buffers, self._sources, strict=True):

@@ -3,8 +3,9 @@
 Resident experts are used in their slots, only what is missing crosses the link, once per prompt,
 while earlier layers compute (layer-major); short chunks load what they route (`device_planner`).
 Bits depend on the chunk and its records only: every route's row is computed by the same kernel
-with the same launch shape wherever its record lies. At the end of a prompt the last tokens' experts
-move from staging to slots, if the residency has any to give. Called by the experts' executor; all
+with the same launch shape wherever its record lies. Records move from staging to slots, if the
+residency has any to give: to free ones after every chunk, so that the next one need not copy them
+again, and those of the prompt's last tokens to others as well. Called by the experts' executor; all
 calls come from the step loop's thread.
 """
 
@@ -31,7 +32,9 @@ from engine.moe.device_stream import LinkWatch, PassTables, RecordStream
 from engine.moe.pool import ExpertPool
 from engine.moe.router import Routing
 from kernels.device.base import Device
-from kernels.grouped import GroupedKernel
+from kernels.grouped import GroupedKernel, RecordTable
+
+PREPARED_ROWS = (1, 32, 512)  # of an expert in a chunk: short, middle and long ones
 
 
 class Residency(Protocol):
@@ -50,7 +53,7 @@ class Residency(Protocol):
         ...
 
     def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
-        """Give slots to records of one layer, hottest first; 0 = no late token used it.
+        """Give slots to records of one layer, hottest first; 0 = only a free slot will do.
 
         Called layer by layer, up to four times each, for records that are not resident; the caller
         fills what it gets at once, on the compute queue. Only slots that are free, or whose record
@@ -137,7 +140,7 @@ class DevicePrefill:
 
         Call it before the chunk's first layer is queued: copies then run beside that layer too.
         Until the last `forward`, slots change through `Residency.admit` only. `last_chunk` says
-        that the prompt ends with this chunk, so that its last experts are offered to the slots.
+        that the prompt ends with this chunk, so that its last experts may take slots of others.
         """
         pool = self._pool
         self.rates = self._watch.learn_link(self.rates)
@@ -173,6 +176,23 @@ class DevicePrefill:
             self._stream.mark()
         self._next_layer = moe_layer + 1
         return out
+
+    def prepare(self, top_k: int) -> None:
+        """Compute a route for each length of chunk that has its own kernels: they are compiled now.
+
+        Nobody reads what comes out; what lies in the staging is as good as any record.
+        """
+        pool, here = self._pool, self._device.torch_device
+        x = torch.zeros(1, pool.layout.hidden, device=here)
+        ids = torch.zeros(1, top_k, dtype=torch.int32, device=here)
+        first = torch.full((pool.num_experts,), self._stream.address(0), device=here)
+        ranks = torch.arange(pool.num_experts, dtype=torch.int32, device=here)
+        table = RecordTable(ranks, first, lambda _: self._stream.view(0))
+        for rows in PREPARED_ROWS:
+            task = self._kernel.begin(x, ids, table, max(1, rows * pool.num_experts // top_k))
+            task.compute(0, pool.num_experts)
+            task.merge(torch.zeros(1, top_k, device=here), torch.zeros_like(x))
+        self._stream.mark()
 
     def close(self) -> None:
         """Give device and host memory back."""
@@ -230,14 +250,16 @@ class DevicePrefill:
             for portion in plan.portions:
                 self._hand_over(moe_layer, plan, portion, heat)
 
-    def _heat(self, plan: LayerPlan, routing: Routing) -> Mapping[int, float]:
-        """Read how hot the last tokens' experts are, if any could move to a slot."""
-        if not (self._warm and plan.places and self._options.warm_tokens):
+    def _heat(self, plan: LayerPlan, routing: Routing) -> Mapping[int, float] | None:
+        """Read how hot the last tokens' experts are; None if none could move to a slot."""
+        if not (plan.places and self._options.warm_tokens):
+            return None
+        if not self._warm:
             return {}
         return hotness(routing.ids[-self._options.warm_tokens :].tolist())
 
     def _hand_over(
-        self, moe_layer: int, plan: LayerPlan, portion: Portion, heat: Mapping[int, float]
+        self, moe_layer: int, plan: LayerPlan, portion: Portion, heat: Mapping[int, float] | None
     ) -> None:
         """Move experts of a group to the slots they get, and give its places back.
 
@@ -247,7 +269,7 @@ class DevicePrefill:
             return
         base = moe_layer * self._pool.num_experts
         ranks = {base + plan.experts[r]: r for r in range(portion.first, portion.last)}
-        if heat:
+        if heat is not None:
             hot = {record: heat.get(record - base, 0.0) for record in ranks}
             offered = dict(sorted(hot.items(), key=lambda one: (-one[1], one[0])))
             admitted = self._residency.admit([*offered], [*offered.values()])

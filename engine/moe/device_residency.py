@@ -5,7 +5,7 @@ written back here as a whole. Knows slots and worth, not tokens or copies. Calle
 `engine.moe.device_experts` and, during a prompt, by `engine.moe.device_prefill` through it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ from engine.moe.slots import SlotId
 from kernels.cuda.moe_state import MoeState
 from kernels.cuda.residency import FREE, NO_SLOT, Residency
 
-# A use in a prompt counts less than one in decode: prompts name what replies do not go on with.
-# 0.02 a use won over 0 and over 1 in replays of a 512-token prompt; a longer one weighs no more.
-PROMPT_USE = 0.02
-PROMPT_TOKENS = 512
+PROMPT_USE = 0.3  # of a use in decode: prompts name what replies do not go on with
+PROMPT_LOSS = 0.99  # what a use still counts once a further token of the prompt was read
+_WHOLE = 1024.0  # a use in fixed point: sums are then the same in any order
+_LEAST_FADING = 2.0**-30  # an old score orders the cold ones still
 
 
 class DeviceResidency:
@@ -62,38 +62,45 @@ class DeviceResidency:
         """Return a slot's bytes, uint8 [record_bytes]."""
         return self._arena.slot(SlotId(slot))
 
-    def credit(self, moe_layer: int, uses: Sequence[int], num_tokens: int) -> None:
-        """Count a prompt's routes to one layer's experts, so that hot ones keep their slots."""
-        each = PROMPT_USE * min(1.0, PROMPT_TOKENS / max(1, num_tokens))
+    def credit(self, moe_layer: int, uses: Sequence[float], num_tokens: int) -> None:
+        """Count a prompt's routes to one layer's experts, so that hot ones keep their slots.
+
+        `uses` are sums over the prompt's tokens, each weighing `PROMPT_LOSS` less than the next;
+        what was counted before them fades likewise. Both figures won replays of recorded routes
+        from several places of a text.
+        """
         amounts = np.zeros(len(self._tables.slot_of), np.float32)
         first = moe_layer * self._num_experts
-        amounts[first : first + self._num_experts] = np.asarray(uses, np.float32) * each
+        fading = np.float32(max(PROMPT_LOSS**num_tokens, _LEAST_FADING))
+        self._tables.score[first : first + self._num_experts] *= fading
+        amounts[first : first + self._num_experts] = np.asarray(uses, np.float32) * PROMPT_USE
         self._tables.credit(amounts)
 
     def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
         """Give slots to one layer's records, hottest first; the caller fills them at once.
 
-        Free slots go first, this layer's share of them; then, to those that the prompt's last
-        tokens used, slots of experts worth less, in this layer or an earlier one.
+        Equally hot ones go by worth. Free slots go first, this layer's share of them; then, to
+        those that the prompt's last tokens used, slots of experts worth less, in this layer or an
+        earlier one.
 
         Returns: record -> slot, for those that got one.
         """
-        tables = self._tables
-        order = sorted(zip(records, hotness, strict=True), key=lambda one: -one[1])
-        wanted = [one for one in order if tables.slot_of[one[0]] == NO_SLOT]
-        if not wanted:
+        tables, offered = self._tables, np.asarray(records, np.int64)
+        homeless = tables.slot_of[offered] == NO_SLOT
+        wanted, heat = offered[homeless], np.asarray(hotness, np.float64)[homeless]
+        if not len(wanted):
             return {}
-        moe_layer, worth = wanted[0][0] // self._num_experts, tables.worth()
-        free = self._share_of_free(moe_layer)
-        victims = iter(self._victims(moe_layer, set(records), worth))
+        moe_layer, worth = int(wanted[0]) // self._num_experts, tables.worth(wanted)
+        free, victims = self._share_of_free(moe_layer), self._victims(moe_layer, offered)
         given: dict[int, int] = {}
-        for record, heat in wanted:
+        for at in np.lexsort((-worth, -heat)).tolist():
+            record = int(wanted[at])
             if free:
                 slot = free.pop(0)
                 self._shares[moe_layer] -= 1
             else:
-                victim = next(victims, None) if heat > 0 else None
-                if victim is None or worth[victim] >= worth[record]:
+                victim, least = next(victims, (FREE, 0)) if heat[at] > 0 else (FREE, 0)
+                if victim == FREE or least >= worth[at]:
                     break
                 slot = _evict(tables, victim)
             tables.owner[slot], tables.slot_of[record] = record, slot
@@ -129,13 +136,18 @@ class DeviceResidency:
         share = self._shares.setdefault(moe_layer, -(-len(free) // layers_left))
         return free[:share]
 
-    def _victims(self, moe_layer: int, keep: set[int], worth: NDArray[np.int64]) -> list[int]:
-        """Return who may lose a slot, of least worth first: later layers still count on theirs."""
-        limit = (moe_layer + 1) * self._num_experts
+    def _victims(self, moe_layer: int, keep: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+        """Yield who may lose a slot with its worth, the least first; sorted only if one is asked.
+
+        Later layers still count on theirs.
+        """
         tables = self._tables
         owners = tables.owner[: tables.num_slots]
-        candidates = [int(r) for r in owners if r not in (FREE,) and r < limit and r not in keep]
-        return sorted(candidates, key=lambda record: (worth[record], record))
+        mine = owners[(owners != FREE) & (owners < (moe_layer + 1) * self._num_experts)]
+        candidates = mine[~np.isin(mine, keep)]
+        worth = tables.worth(candidates)
+        for at in np.lexsort((candidates, worth)).tolist():
+            yield int(candidates[at]), int(worth[at])
 
 
 def _evict(tables: Residency, record: int) -> int:
@@ -143,3 +155,16 @@ def _evict(tables: Residency, record: int) -> int:
     slot = int(tables.slot_of[record])
     tables.owner[slot], tables.slot_of[record], tables.valid[record] = FREE, NO_SLOT, 0
     return slot
+
+
+def prompt_uses(ids: torch.Tensor, num_experts: int) -> list[float]:
+    """Return the routes to each expert of a layer, each weighing less the earlier its token.
+
+    Waits for the router. Shapes: ids [T, K] -> [E].
+    """
+    num_tokens, top_k = ids.shape
+    ages = torch.arange(num_tokens - 1, -1, -1, device=ids.device)
+    weights = (PROMPT_LOSS**ages * _WHOLE).round().to(torch.float64)
+    sums = torch.bincount(ids.flatten(), weights.repeat_interleave(top_k), minlength=num_experts)
+    uses: list[float] = (sums / _WHOLE).tolist()
+    return uses

@@ -122,13 +122,18 @@ class RecordStream:
         return event
 
 
+def pass_table_bytes(num_layers: int, num_experts: int) -> int:
+    """Return the size of `PassTables`: an address and a rank for each record."""
+    return (8 + 4) * num_layers * num_experts
+
+
 class PassTables:
     """Ranks and addresses of every layer's records: written by the host, copied in one piece."""
 
     def __init__(self, device: Device, num_layers: int, num_experts: int) -> None:
         self._split = 8 * num_layers * num_experts
         self._shape = (num_layers, num_experts)
-        self._buffer = device.host_buffer(self._split + self._split // 2)
+        self._buffer = device.host_buffer(pass_table_bytes(num_layers, num_experts))
         self._host = self._buffer.tensor
         self._there = torch.zeros_like(self._host, device=device.torch_device)
         self._uploaded: Event | None = None

@@ -53,7 +53,8 @@ class MoeOptions:
 class MoeCounters:
     """Sums since load. `hits + fills + cpu == routes`, which are decode's; bytes are copied bytes.
 
-    `fills` counts routes whose expert was copied for this use, `cpu` those computed in host memory.
+    `fills` counts routes whose expert was copied for this use, `cpu` those computed in host memory;
+    `warm_up_bytes` were copied in idle moments.
     """
 
     routes: int = 0
@@ -65,6 +66,7 @@ class MoeCounters:
     fill_s: float = 0.0
     cpu_s: float = 0.0
     prefill_bytes: int = 0
+    warm_up_bytes: int = 0
 
 
 class _Step(NamedTuple):
@@ -164,6 +166,10 @@ class MoeExecutor:
         """Split by these rates from the next layer on; None = both sides count as equally fast."""
         self._rates = rates
 
+    def warm_up(self) -> bool:
+        """Return False: layers that run one by one leave the cache to the replies."""
+        return False
+
     def resize(self, slots: int) -> ResizeOutcome:
         """Change the number of slots; only between steps.
 
@@ -177,13 +183,15 @@ class MoeExecutor:
         hidden: torch.Tensor,
         routing: Routing,
         phase: Literal["prefill", "decode"],
+        last_chunk: bool = True,
     ) -> torch.Tensor:
-        """Return the experts' output of one layer.
+        """Return the experts' output of one layer; every chunk of a prompt warms the cache.
 
         Shapes: hidden [T, H], routing [T, K] -> [T, H] of hidden's dtype. `moe_layer` counts the
         layers that have experts.
         Raises: DeviceError if the device is lost.
         """
+        del last_chunk
         x = hidden.to(torch.float32)
         try:
             if phase == "prefill":

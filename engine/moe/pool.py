@@ -62,6 +62,10 @@ class ExpertPool:
             raise IndexError(f"record {index} of {self.num_records}")
         return "pinned" if self._buffer.pinned else "pageable"
 
+    def unpin(self, reason: str) -> bool:
+        """Let the pin go; returns whether there was one. Build what reads the pool anew."""
+        return self._buffer.unpin(reason)
+
     @property
     def pin_problem(self) -> str:
         """Why the pool is not pinned, as a sentence; "" if it is or need not be."""

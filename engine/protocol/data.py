@@ -148,6 +148,7 @@ class DeviceInfo(Data, frozen=True, kw_only=True):
     """A device that `Load.devices` may name."""
 
     name: str  # "cpu", "cuda:0"
+    id: str = ""  # of the card itself, the same in every slot and after every start; "" = unknown
     title: str  # "AMD Ryzen 9 9950X3D", "NVIDIA GeForce RTX 5090"
     total_bytes: int
     free_bytes: int

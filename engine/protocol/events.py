@@ -115,6 +115,7 @@ class Stats(Message, frozen=True, kw_only=True, tag="stats"):
     total_fills: int = 0
     total_cpu: int = 0
     total_tokens: int = 0
+    warm_up_bytes: int = 0  # copied into free slots in idle moments since load; no fills of misses
     context_used_tokens: int = 0
     context_capacity_tokens: int = 0
 

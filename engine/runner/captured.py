@@ -1,13 +1,16 @@
 """Decode steps that were recorded once and are replayed: one recording per number of rows.
 
+A number whose kernels are still being compiled is put together from smaller recordings: a row's
+bits do not depend on the rows beside it.
 Knows fixed buffers and when to record, not what a step computes: that is a `Nodes`, built by the
 loader from the model's weights. Implements `engine.runner.model_runner.DecodeProgram`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from engine.forward import ForwardBatch
@@ -19,10 +22,12 @@ class StepBuffers:
     """What a recorded step reads and writes; addresses stay the same from replay to replay.
 
     Attributes:
-        token_ids, positions: int32 [R].
+        token_ids, positions: int32 [R]; a step leaves in them what the next one of the same rows
+            begins with, if each takes its likeliest token.
         page_table: int32 [R, P]; a row's unused tail holds any valid page.
         logits: float32 [R, V].
-        greedy_ids: int32 [R]; the likeliest id of each row, -1 if a logit is not a number.
+        greedy_ids: int32 [R]; the likeliest id of each row, -1 if a logit is not a number. May be
+            the same memory as token_ids.
     """
 
     token_ids: Tensor
@@ -63,16 +68,26 @@ class StepMaker:
     """How steps come to be and what surrounds them.
 
     Attributes:
-        nodes: builds the kernels of a number of rows; may take seconds the first time.
+        nodes: builds the kernels of a number of rows; may take seconds unless they are ready.
+        is_ready: whether the kernels of a number of rows are there; those of one row always are.
         record: records what it is given.
-        wake: called right before each replay (CPU workers may sleep).
+        wake: called right before each step with the rows of the recordings it replays (CPU workers
+            may sleep).
         check: raises DeviceError if a finished step went wrong.
     """
 
     nodes: Callable[[int], Nodes]
+    is_ready: Callable[[int], bool]
     record: Callable[[Callable[[int], None]], Recording]
-    wake: Callable[[], None]
+    wake: Callable[[Sequence[int]], None]
     check: Callable[[], None]
+
+
+class _Tables(NamedTuple):
+    """Page tables of a batch, and the row of it from which on they were taken."""
+
+    whole: Tensor
+    first: int
 
 
 class CapturedDecode:
@@ -81,7 +96,8 @@ class CapturedDecode:
     def __init__(self, maker: StepMaker) -> None:
         self._maker = maker
         self._steps: dict[int, tuple[Nodes, Recording]] = {}
-        self._tables: dict[int, Tensor] = {}  # what each number of rows was last given
+        self._tables: dict[int, _Tables] = {}  # what each number of rows was last given
+        self._whole_rows = 0  # of the last step, if one recording served it
 
     def prepare(self, num_rows: int) -> None:
         """Record the step of so many rows now, so that no reply waits for it."""
@@ -89,18 +105,51 @@ class CapturedDecode:
 
     def run(self, batch: ForwardBatch) -> StepOutput:
         """Queue one step of a decode batch."""
-        nodes, recording = self._step(batch.num_tokens)
-        buffers = nodes.buffers
-        buffers.token_ids.copy_(batch.token_ids)
-        buffers.positions.copy_(batch.positions)
-        self._give_tables(buffers, batch.page_tables)
-        self._maker.wake()
+        groups = self._groups(batch.num_tokens)
+        self._whole_rows = groups[0] if len(groups) == 1 else 0
+        steps = [self._step(rows) for rows in groups]
+        self._maker.wake(groups)
+        outputs: list[StepOutput] = []
+        first = 0
+        for rows, (nodes, recording) in zip(groups, steps, strict=True):
+            self._give(nodes.buffers, batch, first)
+            recording.replay()
+            outputs.append(StepOutput(nodes.buffers.logits, nodes.buffers.greedy_ids))
+            if rows < batch.num_tokens:  # the next group may overwrite it
+                outputs[-1] = StepOutput(*(one.clone() for one in outputs[-1]))
+            first += rows
+        if len(outputs) == 1:
+            return outputs[0]
+        return StepOutput(*(torch.cat(parts) for parts in zip(*outputs, strict=True)))
+
+    def go_on(self, page_tables: Tensor) -> StepOutput | None:
+        """Queue the last step once more, with what it left in its buffers."""
+        if self._whole_rows != page_tables.shape[0]:
+            return None
+        nodes, recording = self._step(self._whole_rows)
+        self._give_tables(nodes.buffers, page_tables, 0)
+        self._maker.wake((self._whole_rows,))
         recording.replay()
-        return StepOutput(buffers.logits, buffers.greedy_ids)
+        return StepOutput(nodes.buffers.logits, nodes.buffers.greedy_ids)
 
     def check(self) -> None:
         """Raise DeviceError if a finished step went wrong."""
         self._maker.check()
+
+    def close(self) -> None:
+        """Let go of all recordings and of what they run on."""
+        self._steps.clear()
+        self._tables.clear()
+
+    def _groups(self, num_rows: int) -> tuple[int, ...]:
+        """Cut a step into numbers of rows whose kernels are there, the largest first."""
+        groups: list[int] = []
+        while (left := num_rows - sum(groups)) > 0:
+            groups.append(next(rows for rows in range(left, 0, -1) if self._is_ready(rows)))
+        return tuple(groups)
+
+    def _is_ready(self, num_rows: int) -> bool:
+        return num_rows == 1 or num_rows in self._steps or self._maker.is_ready(num_rows)
 
     def _step(self, num_rows: int) -> tuple[Nodes, Recording]:
         """Return a number of rows' nodes, whose memory the recording uses, and the recording."""
@@ -111,8 +160,17 @@ class CapturedDecode:
             self._steps[num_rows] = step
         return step
 
-    def _give_tables(self, buffers: StepBuffers, tables: Tensor) -> None:
-        """Copy the page tables; the runner makes a new tensor only when a page was added."""
-        if self._tables.get(buffers.num_rows) is not tables:
-            buffers.page_table[:, : tables.shape[1]].copy_(tables)
-            self._tables[buffers.num_rows] = tables
+    def _give(self, buffers: StepBuffers, batch: ForwardBatch, first: int) -> None:
+        """Copy the rows from `first` on."""
+        part = slice(first, first + buffers.num_rows)
+        buffers.token_ids.copy_(batch.token_ids[part])
+        buffers.positions.copy_(batch.positions[part])
+        self._give_tables(buffers, batch.page_tables, first)
+
+    def _give_tables(self, buffers: StepBuffers, tables: Tensor, first: int) -> None:
+        """Copy page tables if they changed: the tensor is new then."""
+        rows = buffers.num_rows
+        last = self._tables.get(rows)
+        if last is None or last.whole is not tables or last.first != first:
+            buffers.page_table[:, : tables.shape[1]].copy_(tables[first : first + rows])
+            self._tables[rows] = _Tables(tables, first)

@@ -45,16 +45,32 @@ class DecodeProgram(Protocol):
         """Queue one step; what it returns is overwritten by the next one."""
         ...
 
+    def go_on(self, page_tables: Tensor) -> StepOutput | None:
+        """Queue the last step's rows once more, each with its likeliest token, one place on.
+
+        Shapes: page_tables [B, P], of the same rows in the same order.
+        Returns: None, and nothing is queued, if the last step's buffers cannot serve as they are.
+        """
+        ...
+
     def check(self) -> None:
         """Raise DeviceError if a finished step went wrong on the device."""
         ...
+
+
+class _Ahead(NamedTuple):
+    """Greedy rows of the last step: their next positions; and ids that lie with the program only."""
+
+    rows: tuple[int, ...]
+    positions: tuple[int, ...]
+    ids: Tensor
 
 
 class _Step:
     """A step whose ids are on their way from the device; `check` sees what went wrong there."""
 
     def __init__(self, ids: Tensor, device: Device, check: Callable[[], None]) -> None:
-        self._ids = ids.to("cpu", non_blocking=True)
+        self._ids = ids.to("cpu", non_blocking=True, copy=True)  # the next step overwrites them
         self._arrived, self._check = device.record(), check
 
     def wait(self) -> tuple[int, ...]:
@@ -93,6 +109,7 @@ class ModelRunner:
         self.latency = 0 if program is None else 1
         self._rows: list[RowSampler | None] = [None] * max_rows
         self._last_ids = torch.zeros(max_rows, dtype=torch.int64, device=self._device)
+        self._ahead: _Ahead | None = None
         self._table_key: tuple[tuple[int, ...], ...] = ()
         self._tables = torch.zeros(0, 0, dtype=torch.int64)
 
@@ -130,6 +147,7 @@ class ModelRunner:
     def close(self) -> None:
         """Let go of model and recordings, so that their memory can go back; the last call."""
         del self._model, self._kv, self._program
+        self._ahead = None
         self._rows.clear()
 
     @torch.inference_mode()
@@ -141,12 +159,17 @@ class ModelRunner:
         rows = [self._check(phase, work) for work in works]
         if not works or (phase == "prefill" and len(works) != 1):
             raise ValueError(f"{len(works)} works are no {phase} step")
+        if (again := self._go_on(works, rows)) is not None:
+            return again
         batch = self._batch(phase, works)
         sampled = [i for i, work in enumerate(works) if work.sample]
         chosen = [rows[i] for i in sampled]
         positions = [works[i].context_tokens for i in sampled]
         if phase == "decode" and self._program is not None:
-            ids = self._pick(self._program.run(batch), sampled, chosen, positions)
+            output = self._program.run(batch)
+            if len(sampled) == len(works) and _take_the_likeliest(chosen):
+                return self._look_ahead(works, output.greedy_ids)
+            ids = self._pick(output, sampled, chosen, positions)
         else:
             logits = self._model.forward(batch)
             ids = sample(logits, chosen, positions) if sampled else self._last_ids[:0]
@@ -154,6 +177,30 @@ class ModelRunner:
             return self._step(ids)
         places = torch.tensor([works[i].row for i in sampled]).to(self._device, non_blocking=True)
         self._last_ids.index_copy_(0, places, ids.clamp(min=0))
+        return self._step(ids)
+
+    def _go_on(self, works: Sequence[RowWork], rows: Sequence[RowSampler]) -> _Step | None:
+        """Queue the last decode step once more if that is what `works` ask; else tidy up after it.
+
+        Then nothing is copied to the device, and no kernel runs beside the program's.
+        """
+        ahead = self._ahead
+        if ahead is None or self._program is None:
+            return None
+        asked = tuple(work.row for work in works), tuple(work.start for work in works)
+        goes_on = all(work.sample and not work.tokens for work in works)
+        if goes_on and asked == (ahead.rows, ahead.positions) and _take_the_likeliest(rows):
+            output = self._program.go_on(self._page_tables(works))
+            if output is not None:
+                return self._look_ahead(works, output.greedy_ids)
+        self._ahead = None
+        places = torch.tensor(ahead.rows).to(self._device, non_blocking=True)
+        self._last_ids.index_copy_(0, places, ahead.ids.to(torch.int64).clamp(min=0))
+        return None
+
+    def _look_ahead(self, works: Sequence[RowWork], ids: Tensor) -> _Step:
+        rows = tuple(work.row for work in works)
+        self._ahead = _Ahead(rows, tuple(work.context_tokens for work in works), ids)
         return self._step(ids)
 
     def _step(self, ids: Tensor) -> _Step:
@@ -174,7 +221,7 @@ class ModelRunner:
         if len(sampled) < logits.shape[0]:
             wanted = torch.tensor(sampled).to(self._device, non_blocking=True)
             logits, greedy_ids = logits[wanted], greedy_ids[wanted]
-        if all(row.is_greedy and not row.has_penalty for row in rows):
+        if _take_the_likeliest(rows):
             return greedy_ids.to(torch.int64)
         return sample(logits, rows, positions)
 
@@ -237,6 +284,10 @@ class ModelRunner:
             self._tables = torch.tensor(padded).to(self._device, non_blocking=True)
             self._table_key = key
         return self._tables
+
+
+def _take_the_likeliest(rows: Sequence[RowSampler]) -> bool:
+    return all(row.is_greedy and not row.has_penalty for row in rows)
 
 
 def _nothing_to_check() -> None:

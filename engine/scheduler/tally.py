@@ -31,11 +31,16 @@ class Counters(Protocol):
     def fill_s(self) -> float: ...  # noqa: D102
     @property
     def cpu_s(self) -> float: ...  # noqa: D102
+    @property
+    def warm_up_bytes(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Decode routes by how they were served, with bytes and seconds of both links."""
+    """Decode routes by how they were served, with bytes and seconds of both links.
+
+    `warm_up_bytes` were copied in idle moments and served no route.
+    """
 
     routes: int = 0
     hits: int = 0
@@ -45,6 +50,7 @@ class Counts:
     cpu_bytes: int = 0
     fill_s: float = 0.0
     cpu_s: float = 0.0
+    warm_up_bytes: int = 0
 
     @classmethod
     def read(cls, counters: Counters) -> "Counts":
@@ -58,6 +64,7 @@ class Counts:
             counters.cpu_bytes,
             counters.fill_s,
             counters.cpu_s,
+            counters.warm_up_bytes,
         )
 
     def plus(self, other: "Counts") -> "Counts":
@@ -96,6 +103,7 @@ class Counts:
             self.cpu_bytes + sign * other.cpu_bytes,
             self.fill_s + sign * other.fill_s,
             self.cpu_s + sign * other.cpu_s,
+            self.warm_up_bytes + sign * other.warm_up_bytes,
         )
 
 

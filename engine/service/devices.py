@@ -52,7 +52,16 @@ def _card(index: int) -> DeviceInfo:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     return DeviceInfo(
         name=f"cuda:{index}",
+        id=_id(handle),
         title=title.decode() if isinstance(title, bytes) else str(title),
         total_bytes=int(memory.total),
         free_bytes=int(memory.free),
     )
+
+
+def _id(handle: object) -> str:
+    try:
+        found = pynvml.nvmlDeviceGetUUID(handle)
+    except pynvml.NVMLError:
+        return ""
+    return found.decode() if isinstance(found, bytes) else str(found)

@@ -36,7 +36,6 @@ from engine.protocol.messages import (
     Hello,
     Load,
     Loaded,
-    Notice,
     Progress,
     Ready,
     Resize,
@@ -57,7 +56,7 @@ from engine.service.devices import bare_status, find_devices
 from engine.service.inbox import Arrived, Inbox
 from engine.service.replies import Replies
 from engine.service.session import Session
-from engine.service.stats import ProgressPace, StatsFeed
+from engine.service.stats import ProgressPace, StatsFeed, load_notice
 from engine.settings import ENGINE_VERSION, EngineSettings
 from engine.system import trim_heap
 
@@ -181,13 +180,13 @@ class EngineService:
         return self._inbox.is_empty and not (session is not None and session.scheduler.has_work)
 
     def _step(self) -> None:
-        """One step of the scheduler, or a sleep until something happens."""
+        """One step of the session, or a sleep until something happens."""
         session, feed = self._session, self._feed
         if session is None or feed is None:
             self._sleep(None)
             return
         self._show_work(session)
-        worked = session.scheduler.has_work and session.scheduler.step()
+        worked = session.step()
         self._show_work(session)
         feed.tick(time.monotonic())
         if not worked:
@@ -258,7 +257,7 @@ class EngineService:
             self._cancelled.discard(command.id)
         self._begin(model)
         for code, sentence in model.notices:
-            self._emit(Notice(code=code, message=sentence))
+            self._emit(load_notice(code, sentence))
         self._emit(Loaded(id=command.id, model=model.info))
         self._say_status()
         if self._feed is not None:
@@ -395,6 +394,6 @@ class EngineService:
 
 
 def _load(command: Load, settings: EngineSettings, watch: LoadWatch) -> LoadedModel:
-    from engine.loader.open import open_model  # torch takes a second; Hello is answered before
+    from engine.loader.any_way import open_any_way  # torch takes a second; Hello comes first
 
-    return open_model(command, settings, watch)
+    return open_any_way(command, settings, watch)

@@ -39,6 +39,7 @@ class Session:
         model: its parts.
         scheduler: its step loop.
         policy: how misses are served now.
+        is_warming: the last step was one of warm-up.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Session:
             PressureRules(reserve_bytes=256 * _MIB, margin_bytes=PRESSURE_MARGIN_BYTES)
         )
         self._resident = 0
+        self.is_warming = False
         self._no_room: tuple[type[Exception], ...] = (BudgetError, *model.memory_errors)
         self._refusals: tuple[type[Exception], ...] = (EngineError, *model.memory_errors)
 
@@ -81,6 +83,17 @@ class Session:
     def division(self) -> Division:
         """Sizes now."""
         return Division(self._kv.units, self._experts.units)
+
+    def step(self) -> bool:
+        """Do a step of the scheduler, or a short piece of warm-up if no request is open.
+
+        Returns: whether anything was done.
+        Raises: DeviceError; what `Scheduler.step` raises.
+        """
+        worked = self.scheduler.has_work and self.scheduler.step()
+        idle = not (worked or self.scheduler.has_work)
+        self.is_warming = idle and self.model.experts.warm_up()
+        return worked or self.is_warming
 
     def preview(self, command: Resize) -> ResizePreview:
         """Say what a resize would do; changes nothing."""

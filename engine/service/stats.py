@@ -6,16 +6,19 @@ Decides by the clock when something is due; the loop calls `tick` between steps.
 import base64
 from collections.abc import Callable
 
-from engine.protocol.messages import CacheMap, Event, Stats
+from engine.protocol.messages import CacheMap, Event, Notice, Stats
 from engine.scheduler.tally import Counts, rate
 from engine.service.session import Session
 from engine.settings import EngineSettings
 
 PROGRESS_S = 0.1
+SLOWER = frozenset(
+    {"not_pinned", "layer_by_layer"}
+)  # what a person is told at once, not only the log
 
 
 class StatsFeed:
-    """Emits Stats (busy: every `stats_s`, idle: half as often) and CacheMap (while busy)."""
+    """Emits Stats (busy: every `stats_s`, idle: half as often) and CacheMap (while it changes)."""
 
     def __init__(
         self,
@@ -42,8 +45,8 @@ class StatsFeed:
         return max(0.0, self._stats_at_s + self._interval_s - now_s)
 
     def tick(self, now_s: float) -> None:
-        """Emit what is due. The map also once more when work has ended."""
-        busy = self._session.scheduler.is_busy
+        """Emit what is due. The map also once more when work or warm-up has ended."""
+        busy = self._session.scheduler.is_busy or self._session.is_warming
         if now_s - self._stats_at_s >= self._interval_s:
             self._say_stats(now_s)
             self._session.watch_pressure()
@@ -90,6 +93,7 @@ class StatsFeed:
                 total_fills=total.fills,
                 total_cpu=total.cpu,
                 total_tokens=scheduler.sampled_tokens,
+                warm_up_bytes=total.warm_up_bytes,
                 context_used_tokens=scheduler.used_tokens,
                 context_capacity_tokens=self._session.division.kv_tokens,
             )
@@ -115,3 +119,8 @@ class ProgressPace:
             return False
         self._stage, self._told_s = stage, now_s
         return True
+
+
+def load_notice(code: str, sentence: str) -> Notice:
+    """Return what is said about a load; a slower path is a warning (case M-02)."""
+    return Notice(code=code, message=sentence, level="warning" if code in SLOWER else "info")

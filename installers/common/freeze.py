@@ -30,6 +30,12 @@ NEVER = (
     "PySide6.QtQml", "PySide6.QtQuick",
     "PySide6.QtTest", "PySide6.QtDBus", "readline",
 )  # fmt: skip
+# What the window's libraries bring and the window never imports; most of it is compiled code.
+WINDOW_UNUSED = (
+    "numpy.random", "numpy.f2py", "numpy.testing", "numpy.polynomial", "pyqtgraph.flowchart",
+    "pyqtgraph.examples", "pyqtgraph.opengl", "pyqtgraph.canvas", "pyqtgraph.console",
+    "pyqtgraph.jupyter",
+)  # fmt: skip
 # Parts of Python that want system libraries which nobody here needs.
 FOREIGN = ("crypt", "_crypt", "curses", "_curses", "_curses_panel", "_dbm", "_gdbm")
 LIBRARY_UNUSED = (
@@ -75,7 +81,7 @@ SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
 STRIPPED = (
     re.compile(r"(^|/)libpython3[^/]*$"),
     re.compile(r"(^|/)torch/lib/lib(torch|c10)[^/]*$"),
-    re.compile(r"(^|/)(tokenizers|xxhash|lib-dynload)/[^/]*\.so$"),
+    re.compile(r"(^|/)(tokenizers|xxhash|lib-dynload|cryptography/hazmat/bindings)/[^/]*\.so$"),
 )
 TORCH_LEFT_OUT = re.compile(
     r"(^|/)torch/(test|include|share|_inductor|onnx)/"
@@ -234,7 +240,7 @@ def indexes(root: Path) -> dict[str, str]:
     """Return the package indexes that the app asks unless a person names another one.
 
     The usual one is that of pip on the machine that freezes, `FT_INDEX` beats it. The builds of
-    torch that are not there come from where dev.py takes them.
+    torch that are not there come from where dev.py takes them, one folder for each.
     """
     usual = os.environ.get("FT_INDEX", "")
     if not usual:
@@ -243,8 +249,12 @@ def indexes(root: Path) -> dict[str, str]:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         usual = done.stdout.strip()
     text = (root / "dev.py").read_text(encoding="utf-8")
-    special = re.findall(r'^TORCH_CPU_INDEX = "([^"]+)"', text, re.MULTILINE)
-    return {"": usual, "torch-cpu": special[0] if special else ""}
+    special = dict(re.findall(r'^(TORCH_CPU_INDEX|TORCH_CUDA) = "([^"]+)"', text, re.MULTILINE))
+    cpu, cuda = special.get("TORCH_CPU_INDEX", ""), special.get("TORCH_CUDA", "")
+    found = {"": usual, "torch-cpu": cpu}
+    if cpu and cuda:
+        found[f"torch-{cuda}"] = f"{cpu.rpartition('/')[0]}/{cuda}"
+    return found
 
 
 def commit(root: Path) -> str:

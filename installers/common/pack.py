@@ -29,7 +29,8 @@ LINUX = ROOT / "installers" / "linux"
 HOME = "/opt/freetoken"
 ICONS = ROOT / "resources" / "icons" / "app"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-PACKAGES = (".deb", ".rpm", ".tar.gz", "-setup.exe", ".ftruntime")
+PACKAGES = (".deb", ".rpm", ".tar.gz", ".tar.xz", "-setup.exe", ".ftruntime")
+SHELL_LIMIT = 66_000_000  # what is fetched before the window is first seen
 SUMMARY = "chat with language models larger than your VRAM"
 ABOUT = f"""{SUMMARY}
 Runs mixture-of-experts language models larger than the memory of the graphics card: every expert
@@ -138,7 +139,7 @@ def pack_linux(build: Path, target: Path, final: bool) -> list[Path]:
         path = target / f"{stem}.{kind}"
         _timed(path, lambda words=words, path=path: _run([*words, "--target", str(path)]))
         made.append(path)
-    path = target / f"{stem}.tar.gz"
+    path = target / f"{stem}.tar.{'xz' if final else 'gz'}"
     _timed(path, lambda: _tarball(build, path))
     return [*made, path]
 
@@ -164,7 +165,12 @@ def _tarball(build: Path, path: Path) -> None:
         info.mtime = stamp
         return info
 
-    with tarfile.open(path, "w:gz", compresslevel=6) as archive:
+    small = path.suffix == ".xz"
+    with (
+        tarfile.open(path, "w:xz", preset=6)
+        if small
+        else tarfile.open(path, "w:gz", compresslevel=6) as archive
+    ):
         archive.add(build, "freetoken", filter=plain)
         for extra in ("freetoken-desktop.desktop", "README"):
             archive.add(LINUX / extra, f"freetoken/{extra}", filter=plain)
@@ -201,18 +207,27 @@ def main() -> int:
     parser.add_argument("target", type=Path)
     parser.add_argument("--setup", action="store_true", help="compile the Windows setup instead")
     parser.add_argument(
-        "--final", action="store_true", help="smallest setup, minutes instead of one"
+        "--final", action="store_true", help="smallest packages, in minutes; a shell's always are"
     )
     options = parser.parse_args()
     build, target = options.build.resolve(), options.target.resolve()
     target.mkdir(parents=True, exist_ok=True)
     _print_sizes(build)
-    if options.setup or sys.platform == "win32":
-        pack_windows(build, target, options.final)
-    else:
-        pack_linux(build, target, options.final)
+    is_shell = facts_of(build)["bundle"] == "shell"
+    pack = pack_windows if options.setup or sys.platform == "win32" else pack_linux
+    made = pack(build, target, options.final or is_shell)
+    if is_shell:
+        warn_of_size(made)
     write_sums(target)
     return 0
+
+
+def warn_of_size(made: list[Path]) -> None:
+    """Say which packages of a shell are larger than a shell may be."""
+    for path in made:
+        if path.stat().st_size > SHELL_LIMIT:
+            size = path.stat().st_size / 1e6
+            print(f"{path.name} is too large: {size:.1f} of {SHELL_LIMIT / 1e6:.0f} MB")
 
 
 def _print_sizes(build: Path) -> None:

@@ -1,6 +1,7 @@
 """The tools of an NVIDIA card; see `kernels.cuda.tools`. Imported when a card is in use."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,15 +16,17 @@ from kernels.device.cuda_graph import StepGraph
 class CudaTools:
     """Tools of an NVIDIA card; compiled kernels are kept under `cache`."""
 
+    compiles_ahead = True
+
     def __init__(self, device: torch.device, cache: Path) -> None:
         self._device, self._cache = device, cache
         self.card = Card.of(device.index or 0)
 
-    def load(self, source: str, defines: Mapping[str, int]) -> Module:
-        """Compile and load."""
+    def compile(self, source: str, defines: Mapping[str, int]) -> Callable[[], Module]:
+        """Compile, or read what was compiled before."""
         index = self._device.index or 0
         image = compile_source(source, defines, architecture(index), self._cache)
-        return Module(image, index)
+        return partial(Module, image, index)
 
     def record(self, launch: Callable[[int], None]) -> StepGraph:
         """Capture a graph."""

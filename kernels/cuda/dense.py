@@ -190,7 +190,7 @@ class DenseKernels:
             )
             for index, layer in enumerate(weights.layers)
         )
-        self._buffers = buffers
+        self._inputs, self._buffers = inputs, buffers
         self._kept = (weights, inputs, buffers)  # addresses of theirs are in the arguments
 
     def embed(self, stream: int) -> None:
@@ -228,7 +228,8 @@ class DenseKernels:
         """Return the launcher of the step's last kernel.
 
         Shapes: counters int64 [up to 32], errors and step int64 [1]; `report` is the device's
-        address of a StepReport in host memory. `step` is raised by one each time.
+        address of a StepReport in host memory. `step` and the inputs' positions are raised by one
+        each time.
         """
         for name, tensor, most in (
             ("counters", counters, REPORT_COUNTERS),
@@ -243,6 +244,7 @@ class DenseKernels:
             buffers.bests.data_ptr(),
             buffers.tickets.data_ptr(),
             buffers.ids.data_ptr(),
+            self._inputs.positions.data_ptr(),
             counters.data_ptr(),
             errors.data_ptr(),
             step.data_ptr(),

@@ -56,6 +56,7 @@ class FinishArguments(ctypes.Structure):
         ("bests", c_void_p),
         ("ticket", c_void_p),
         ("ids", c_void_p),
+        ("positions", c_void_p),
         ("counters", c_void_p),
         ("errors", c_void_p),
         ("step", c_void_p),

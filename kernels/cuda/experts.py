@@ -20,8 +20,16 @@ from kernels.layouts import DENSE_DTYPES
 
 MERGE_COLUMNS = 32
 DEFAULT_WORKERS = 6
+# Until a step gives the CPU pool up. Windows takes a card away from whoever keeps it busy for 2 s,
+# so a dead pool must be noticed well before; a live one answers within milliseconds.
+WATCHDOG_NS = 1_200_000_000
 _THREADS = 256
 _WARPS = 8
+
+
+def moe_defines(shape: DecodeShape) -> dict[str, int]:
+    """Return everything that `moe.cu` is compiled with."""
+    return shape.defines() | {"FT_WATCHDOG_NS": WATCHDOG_NS}
 
 
 class MoeArguments(ctypes.Structure):

@@ -46,7 +46,7 @@ class MoePolicy:
         mode: see `MissMode`.
         share: `split`: of the missing units, over the link.
         eviction: which expert loses its slot.
-        growth: `frequency`: log2 of what a use loses in one step; the default is a loss of 3 %.
+        growth: `frequency`: log2 of what a use loses in one step; the default is a loss of 2 %.
         store_min: `two_ended`: units that must be forecast to arrive for an expert to get a slot.
         pool: whether the CPU pool serves the mailbox; without it everything goes over the link.
     """
@@ -54,7 +54,7 @@ class MoePolicy:
     mode: MissMode = MissMode.TWO_ENDED
     share: float = 0.35
     eviction: Eviction = Eviction.FREQUENCY
-    growth: float = 0.0426
+    growth: float = 0.0286
     store_min: int = 1
     pool: bool = True
 

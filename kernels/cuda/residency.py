@@ -16,6 +16,8 @@ NO_SLOT = -1
 FREE = -1
 _MAX_AGE = 0x7FFFFFFF
 _TICKS = 1 << 32
+_ALL = slice(None)
+Which = NDArray[np.integer] | slice
 
 
 class Eviction(IntEnum):
@@ -94,19 +96,19 @@ class Residency:
     score: NDArray[np.float32]
     stamp: NDArray[np.int32]
 
-    def worth(self) -> NDArray[np.int64]:
-        """Return every record's worth now, by record."""
-        return self.ranking.worth(self.ages(), self.score)
+    def worth(self, records: Which = _ALL) -> NDArray[np.int64]:
+        """Return what records are worth now; all of them by record, if none are named."""
+        return self.ranking.worth(self.ages(records), self.score[records])
 
-    def ages(self) -> NDArray[np.int64]:
-        """Return the ticks since every record's last use."""
-        return (self.tick - self.stamp.astype(np.int64)) % _TICKS
+    def ages(self, records: Which = _ALL) -> NDArray[np.int64]:
+        """Return the ticks since records' last use; all of them by record, if none are named."""
+        return (self.tick - self.stamp[records].astype(np.int64)) % _TICKS
 
     def resident(self) -> list[int]:
         """Return the records that own a slot, those of least worth first; ties by slot."""
         slots = np.flatnonzero(self.owner[: self.num_slots] != FREE)
         records = self.owner[slots]
-        order = np.argsort(self.worth()[records], kind="stable")
+        order = np.argsort(self.worth(records), kind="stable")
         return [int(record) for record in records[order]]
 
     def grow(self, num_slots: int) -> None:
@@ -169,27 +171,34 @@ class Residency:
 
     def credit(self, uses: NDArray[np.float32]) -> None:
         """Count uses that no decode step saw, such as a prompt's: an amount by record or 0."""
-        used = uses > 0
-        lost = self.ranking.growth * self.ages() / self.ranking.num_layers
-        decayed = self.score * np.exp2(-lost).astype(np.float32)
-        self.score = np.where(used, decayed + uses, self.score).astype(np.float32)
-        now = np.uint32(self.tick % _TICKS).astype(np.int32)
-        self.stamp = np.where(used, now, self.stamp).astype(np.int32)
+        used = np.flatnonzero(uses > 0)
+        lost = self.ranking.growth * self.ages(used) / self.ranking.num_layers
+        self.score[used] = self.score[used] * np.exp2(-lost).astype(np.float32) + uses[used]
+        self.stamp[used] = np.uint32(self.tick % _TICKS).astype(np.int32)
 
     def faults(self) -> list[str]:
         """Return what the tables contradict each other in; empty if they are sound."""
-        found = []
-        for slot, record in enumerate(self.owner.tolist()):
-            if record != FREE and slot >= self.num_slots:
-                found.append(f"slot {slot} of {self.num_slots} has an owner")
-            if record != FREE and self.slot_of[record] != slot:
-                found.append(f"slot {slot} is owned by {record}, which is elsewhere")
-        for record, slot in enumerate(self.slot_of.tolist()):
-            if slot != NO_SLOT and self.owner[slot] != record:
-                found.append(f"record {record} is in slot {slot}, which it does not own")
-            if not 0 <= self.valid[record] <= (self.num_units if slot != NO_SLOT else 0):
-                found.append(f"record {record} has {self.valid[record]} units in slot {slot}")
-        return found
+        slots, records = np.flatnonzero(self.owner != FREE), np.flatnonzero(self.slot_of != NO_SLOT)
+        most = np.where(self.slot_of == NO_SLOT, 0, self.num_units)
+        unlike_units = np.flatnonzero((self.valid < 0) | (self.valid > most))
+        return [
+            *(
+                f"slot {slot} of {self.num_slots} has an owner"
+                for slot in slots[slots >= self.num_slots]
+            ),
+            *(
+                f"slot {slot} is owned by {self.owner[slot]}, which is elsewhere"
+                for slot in slots[self.slot_of[self.owner[slots]] != slots]
+            ),
+            *(
+                f"record {record} is in slot {self.slot_of[record]}, which it does not own"
+                for record in records[self.owner[self.slot_of[records]] != records]
+            ),
+            *(
+                f"record {record} has {self.valid[record]} units in slot {self.slot_of[record]}"
+                for record in unlike_units
+            ),
+        ]
 
     def _own(self, slot: int, record: int) -> None:
         self.owner[slot] = record

@@ -68,7 +68,8 @@ class DecodeStep:
 
     Attributes:
         inputs: what the host writes before each step.
-        outputs: x, logits and ids of the step.
+        outputs: x, logits and ids of the step; the ids are written over those that it began with,
+            and its positions are raised by one: launched again, it goes on with its best tokens.
 
     Raises: ValueError for parts that do not fit the shape.
     """
@@ -89,6 +90,7 @@ class DecodeStep:
         self._num_layers, self._with_hash = shape.num_layers, with_hash
         self.inputs = StepInputs(shape.rows, pages_of_a_row, device)
         self.outputs = DenseBuffers(shape, device)
+        self.outputs.ids = self.inputs.token_ids  # the next step's, unless the host says otherwise
         self._dense = DenseKernels(
             shape, modules[0], model.weights, self.inputs, self.outputs, addresses.kv, card
         )

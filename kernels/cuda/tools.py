@@ -21,19 +21,31 @@ class Recording(Protocol):
         ...
 
 
+class LoadedModule(KernelModule, Protocol):
+    """Kernels on a card, until they are unloaded."""
+
+    def close(self) -> None:
+        """Unload; no kernel of it may run or lie in a recording that will be replayed."""
+        ...
+
+
 class Tools(Protocol):
     """One card's tools.
 
     Attributes:
         card: its sizes.
+        compiles_ahead: a compiler on a thread of its own disturbs nobody.
     """
 
     card: Card
+    compiles_ahead: bool
 
-    def load(self, source: str, defines: Mapping[str, int]) -> KernelModule:
-        """Compile a source for the card, or take it from the cache, and load it.
+    def compile(self, source: str, defines: Mapping[str, int]) -> Callable[[], LoadedModule]:
+        """Compile a source for the card, or take it from the cache. May run on any thread.
 
-        Raises: CompileError; OSError without a compiler; RuntimeError from the driver.
+        Returns: what loads it, on the step loop's thread; raises RuntimeError with the driver's
+            words.
+        Raises: CompileError; OSError without a compiler.
         """
         ...
 

@@ -100,6 +100,13 @@ class HostBuffer(Protocol):
         """Why it is not pinned, as a sentence; "" if it is, or if pinning means nothing here."""
         ...
 
+    def unpin(self, reason: str) -> bool:
+        """Let the system's pin go and keep the memory, for `reason`. Returns whether it was pinned.
+
+        Call it with no copy in flight that reads the buffer.
+        """
+        ...
+
     def close(self) -> None:
         """Give the memory back. Tensors taken from here must not be used any more."""
         ...

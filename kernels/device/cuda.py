@@ -207,11 +207,22 @@ class _PinnedBuffer(PlainBuffer):
 
     @property
     def pinned(self) -> bool:
-        return True
+        return self._unregister.alive
+
+    def unpin(self, reason: str) -> bool:
+        was_pinned = self.pinned
+        self._unregister()
+        self.reason = reason
+        return was_pinned
 
     def close(self) -> None:
         self._unregister()
         super().close()
+
+
+def stream_handle(device: torch.device) -> int:
+    """Return the driver's handle of torch's current stream of a card."""
+    return int(cuda.current_stream(device).cuda_stream)
 
 
 def list_cuda() -> tuple[DeviceFacts, ...]:

@@ -140,9 +140,16 @@ class _FakeRegion(CopiedRegion):
 class _PinnedBuffer(PlainBuffer):
     """Says that it is pinned."""
 
+    _is_pinned = True
+
     @property
     def pinned(self) -> bool:
-        return True
+        return self._is_pinned
+
+    def unpin(self, reason: str) -> bool:
+        was_pinned, self._is_pinned = self._is_pinned, False
+        self.reason = reason
+        return was_pinned
 
 
 class _FakeStream:

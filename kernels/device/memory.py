@@ -79,6 +79,10 @@ class PlainBuffer:
         """Never."""
         return False
 
+    def unpin(self, reason: str) -> bool:
+        """Nothing is pinned."""
+        return False
+
     def close(self) -> None:
         """Drop the memory."""
         self._tensor = torch.empty(0, dtype=torch.uint8)

@@ -53,16 +53,19 @@ def weights(logits: Tensor, filters: Filters) -> Tensor:
     Shapes: [V] -> [V] float64. At least one token stays, whatever the filters.
     """
     scaled = logits.double().div_(filters.temperature)
-    kept = scaled.sub_(scaled.max()).exp_()
-    size = kept.shape[0]
-    if 0 < filters.top_k < size:
-        kept = _at_least(kept, kept.topk(filters.top_k).values[-1])
-    if filters.top_p < 1.0:
-        ordered = kept.topk(filters.top_k).values if 0 < filters.top_k < size else _ordered(kept)
-        kept = _at_least(kept, _nucleus(ordered, kept.sum(), filters.top_p))
-    if filters.min_p > 0.0:
-        kept = _at_least(kept, kept.new_full((), filters.min_p))
-    return kept
+    highest = scaled.max()
+    kept = scaled.sub_(highest).exp_()
+    least = kept.new_full((), filters.min_p)
+    if 0 < filters.top_k < kept.shape[0] or filters.top_p < 1.0:
+        # Logits order like weights, and half as wide they sort in half the time.
+        ordered = _ordered(logits, filters.top_k).double().div_(filters.temperature)
+        ordered = ordered.sub_(highest).exp_()
+        if filters.top_p < 1.0:
+            total = _at_least(kept, ordered[-1]).sum()
+            least = torch.maximum(least, _nucleus(ordered, total, filters.top_p))
+        else:
+            least = torch.maximum(least, ordered[-1])
+    return _at_least(kept, least)
 
 
 def draw(logits: Tensor, filters: Filters, uniform: Tensor) -> Tensor:
@@ -81,12 +84,16 @@ def _at_least(kept: Tensor, threshold: Tensor) -> Tensor:
     return kept.masked_fill(kept < threshold, 0.0)  # so that NaN stays NaN
 
 
-def _ordered(kept: Tensor) -> Tensor:
-    return kept.sort(descending=True).values
+def _ordered(logits: Tensor, top_k: int) -> Tensor:
+    """Return the highest logits, falling; all of them without a top-k."""
+    if 0 < top_k < logits.shape[0]:
+        return logits.topk(top_k).values
+    return logits.sort(descending=True).values
 
 
 def _nucleus(ordered: Tensor, total: Tensor, top_p: float) -> Tensor:
     """Return the weight of the last token whose predecessors together weigh less than `top_p`."""
     before = ordered.cumsum(0) - ordered
     last = (before < top_p * total).sum() - 1
-    return ordered[last.clamp_(min=0)]
+    # An index that lies on the device, taken as a number, would wait for it.
+    return ordered.index_select(0, last.clamp_(min=0).reshape(1)).squeeze(0)

@@ -12,13 +12,20 @@ import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 from kernels.triton import dense_jit as jit
 from kernels.triton.device import card
+from kernels.triton.launch import CardKernel
 from kernels.weights import DenseWeight
 
 DEQUANTISE_COLUMNS = 1024
+# cuDNN plans anew for each length, some 70 ms, and is the faster one for long prompts only.
+PLANNED_TOKENS = 8192
+_UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_PLANNED = [SDPBackend.CUDNN_ATTENTION, *_UNPLANNED]
+_DEQUANTISE, _RMS_NORM = CardKernel(jit.dequantise), CardKernel(jit.rms_norm)
 
 
 class CardLinear:
@@ -72,7 +79,8 @@ def dequantise(weight: DenseWeight, out: Tensor) -> None:
         return
     rows, columns = weight.shape
     grid = (rows, triton.cdiv(columns, DEQUANTISE_COLUMNS))
-    jit.dequantise[grid](
+    _DEQUANTISE.launch(
+        grid,
         weight.values.view(torch.uint8),
         weight.scales,
         out,
@@ -104,11 +112,12 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tenso
     """
     num_tokens, context = queries.shape[0], keys.shape[0]
     q, k, v = (one.transpose(0, 1).unsqueeze(0) for one in (queries, keys, values))
-    if num_tokens == context:
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
-    else:
-        mask = causal_lower_right(num_tokens, context)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+    is_whole = num_tokens == context
+    mask = None if is_whole else causal_lower_right(num_tokens, context)
+    with sdpa_kernel(_PLANNED if num_tokens >= PLANNED_TOKENS else _UNPLANNED, set_priority=True):
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=is_whole, scale=scale, enable_gqa=True
+        )
     return out[0].transpose(0, 1)
 
 
@@ -119,7 +128,8 @@ def norm_rows(
     x = x.contiguous()
     hidden = x.shape[-1]
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
-    jit.rms_norm[(x.numel() // hidden,)](
+    _RMS_NORM.launch(
+        (x.numel() // hidden,),
         x,
         weight,
         out,

@@ -26,7 +26,7 @@ def rms_norm(
         tl.store(wide + row + columns, values, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer_id", "num_layers"])
 def rotate_and_store(
     qkv, norms, cos, sin, slots, pages, layer_id, num_layers, eps,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,

@@ -1,8 +1,9 @@
-"""What Triton says about the card it compiles for. The only module here that asks it."""
+"""What kernels are compiled for: a card, as the driver describes it, or Triton's interpreter."""
 
 import torch
 import triton
 
+from kernels.cuda.driver import compute_class, max_shared_bytes
 from kernels.triton.tiles import Card
 
 _INTERPRETED = Card(shared_bytes=1 << 16)  # no card: any tile runs
@@ -17,7 +18,6 @@ def card(device: torch.device) -> Card:
     """Return what the card can do."""
     if interpreted():
         return _INTERPRETED
-    active = triton.runtime.driver.active
-    facts = active.utils.get_device_properties(device.index or 0)
-    arch = int(active.get_current_target().arch)
-    return Card(int(facts["max_shared_mem"]), wgmma=arch // 10 == 9, native_fp8=arch >= 89)
+    index = device.index or 0
+    major, minor = compute_class(index)
+    return Card(max_shared_bytes(index), wgmma=major == 9, native_fp8=(major, minor) >= (8, 9))

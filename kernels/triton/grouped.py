@@ -19,9 +19,11 @@ from kernels.grouped import RecordTable
 from kernels.layouts import RecordLayout
 from kernels.triton import grouped_jit as jit
 from kernels.triton.device import card, interpreted
+from kernels.triton.launch import CardKernel
 from kernels.triton.tiles import Tile, choose_tile
 
 MERGE_COLUMNS = 1024
+_GATE_UP, _DOWN, _MERGE = CardKernel(jit.gate_up), CardKernel(jit.down), CardKernel(jit.merge)
 
 
 class TritonGrouped:
@@ -77,7 +79,8 @@ class TritonTask:
         blocks = self._num_routes // tile.rows + min(last - first, self._num_routes)
         given = (*self._sorted, self._addresses)
         grid = (blocks * triton.cdiv(layout.intermediate, tile.columns),)
-        jit.gate_up[grid](
+        _GATE_UP.launch(
+            grid,
             self._x,
             *given,
             self._hidden,
@@ -89,7 +92,8 @@ class TritonTask:
             **self._facts,
         )
         grid = (blocks * triton.cdiv(layout.hidden, tile.down_columns),)
-        jit.down[grid](
+        _DOWN.launch(
+            grid,
             self._hidden,
             *given,
             self._rows,
@@ -105,8 +109,14 @@ class TritonTask:
         hidden = self._layout.hidden
         columns = min(MERGE_COLUMNS, triton.next_power_of_2(hidden))
         grid = (out.shape[0], triton.cdiv(hidden, columns))
-        jit.merge[grid](
-            self._rows, weights.contiguous(), out, H=hidden, K=self._top_k, COLUMNS=columns
+        _MERGE.launch(
+            grid,
+            self._rows,
+            weights.contiguous(),
+            out,
+            H=hidden,
+            K=self._top_k,
+            COLUMNS=columns,
         )
 
 

@@ -24,7 +24,7 @@ def _place(block, row_starts, block_starts, block_ranks, ROWS: tl.constexpr):
     return rank, rows, rows < tl.load(row_starts + rank + 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "last"])
 def gate_up(
     x, order, row_starts, block_starts, block_ranks, addresses, out, first, last,
     H: tl.constexpr, I: tl.constexpr, K: tl.constexpr, UNIT_BYTES: tl.constexpr,
@@ -80,7 +80,7 @@ def gate_up(
     tl.store(target, hidden.to(out.dtype.element_ty), mask=live[:, None] & inside[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "last"])
 def down(
     hidden, order, row_starts, block_starts, block_ranks, addresses, out, first, last,
     H: tl.constexpr, I: tl.constexpr, UNIT_BYTES: tl.constexpr,

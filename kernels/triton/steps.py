@@ -13,8 +13,10 @@ from torch import Tensor
 from kernels.steps import AttentionParts, Places, RouterParts
 from kernels.triton import dense_jit as jit
 from kernels.triton.dense import CardLinear, attend, norm_rows, rms_norm_twice
+from kernels.triton.launch import CardKernel
 
 HEADS_PER_PROGRAM = 8
+_ROTATE_AND_STORE = CardKernel(jit.rotate_and_store)
 
 
 class CardRouterStep:
@@ -68,7 +70,8 @@ def store_heads(qkv: Tensor, parts: AttentionParts, places: Places) -> None:
     """
     rows, head_dim = places.rows, parts.head_norms.shape[1]
     num_heads = parts.num_heads + 2 * parts.num_kv_heads
-    jit.rotate_and_store[(qkv.shape[0], triton.cdiv(num_heads, HEADS_PER_PROGRAM))](
+    _ROTATE_AND_STORE.launch(
+        (qkv.shape[0], triton.cdiv(num_heads, HEADS_PER_PROGRAM)),
         qkv,
         parts.head_norms,
         places.cos,

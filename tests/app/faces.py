@@ -72,6 +72,10 @@ class FakeSession(QObject):
     def stop_reply(self) -> None:
         self.calls.append(("stop",))
 
+    def dismiss_problem(self) -> None:
+        self.trouble = None
+        self.changed.emit()
+
     def restart_engine(self, smaller: bool = False) -> None:
         self.calls.append(("restart", smaller))
 

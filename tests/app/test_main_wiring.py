@@ -176,6 +176,33 @@ def test_quit_when_closing_means_the_tray_then_nobody_is_told_of_going_on(
     assert not desktop.services.settings.value.tray_told
 
 
+def test_tray_entries_then_the_model_goes_and_comes_back(qtbot, desktop, monkeypatch):
+    """From the tray alone: free the model, load it again; the rate of a reply stands there too."""
+    shown = []
+    monkeypatch.setattr(desktop.tray, "set_state", shown.append)
+    up(qtbot, desktop)
+    client = desktop.services.client
+    with qtbot.waitSignal(client.unloaded, timeout=5_000):
+        desktop.tray.unload_wanted.emit()
+    with qtbot.waitSignal(client.loaded, timeout=10_000):
+        desktop.tray.load_wanted.emit()
+    with qtbot.waitSignal(client.finished, timeout=10_000):
+        desktop.vm.chat.send("hello")
+    assert any(sentence.endswith(" tok/s") for sentence in shown)
+
+
+def test_close_to_tray_when_there_is_none_then_said_once(qtbot, desktop):
+    """G-01: GNOME without the extension; the choice is kept for another desktop."""
+    desktop.show()
+    settings, toasts = desktop.services.settings, desktop.window.toasts
+    settings.set(close_to_tray=True)
+    assert "has no tray" in toasts.shown[-1].label.text()
+    count = len(toasts.shown)
+    settings.set(zoom=1.1)
+    assert len(toasts.shown) == count
+    assert settings.value.close_to_tray
+
+
 def test_yield_by_key_then_pill_tray_and_a_note_follow(qtbot, desktop):
     """Ctrl+Shift+Y from any page: slots go, the pill says so, the second press brings them back."""
     up(qtbot, desktop)

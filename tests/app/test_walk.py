@@ -9,31 +9,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import (
-    QCoreApplication,
-    QEvent,
-    QEventLoop,
-    QPoint,
-    QRect,
-    QTimer,
-    SignalInstance,
-)
-from PySide6.QtGui import QColor, QImage, QPainter, QPalette, QRegion
-from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QWidget
+from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QTimer, SignalInstance
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication, QLabel
 
 from app.main import Desktop
 from app.services.log_ring import LogRing
 from app.services.outcome import ProcessOutcome
 from app.services.settings import Environment
-from app.theme import color, theme
+from app.theme import theme
 from app.viewmodels.session_words import lost_engine, silent_engine, stuck_engine
 from app.views.shortcuts import PAGES as IN_RAIL
-from app.widgets.labels import Elide
 from app.widgets.look import use
 from engine.protocol.messages import EngineState
 from engine.protocol.places import data_root
-from tests.app.theme.colour_math import contrast
-from tests.app.walk import clipped, controls, described, settle, spoken_name, unreachable
+from tests.app.walk import (
+    clipped,
+    controls,
+    described,
+    pale,
+    picture,
+    settle,
+    spoken_name,
+    unreachable,
+)
 from tests.support.app_engine import FAKE_ENGINE
 
 LOOKS = (
@@ -43,7 +42,6 @@ LOOKS = (
     ("light", 1.6, "en"),
 )
 SIZES = ((1180, 760), (900, 600))
-LEAST = 4.5  # contrast of text
 PAGES = (*(name for name, _ in IN_RAIL), "first_run")
 
 
@@ -89,49 +87,6 @@ def show(desktop: Desktop, look: tuple[str, float, str], size: tuple[int, int], 
     window.resize(*size)
     window.show_page(page)
     settle()
-
-
-def picture(window: QWidget, ratio: int) -> QImage:
-    """Draw the window with `ratio` device px per px, as on a screen at 100 or 200 %."""
-    image = QImage(window.size() * ratio, QImage.Format.Format_RGB32)
-    image.setDevicePixelRatio(ratio)
-    image.fill(color("canvas"))
-    p = QPainter(image)
-    flags = QWidget.RenderFlag.DrawChildren | QWidget.RenderFlag.DrawWindowBackground
-    window.render(p, QPoint(), QRegion(), flags)
-    p.end()
-    return image
-
-
-def pale(window: QWidget, image: QImage) -> list[str]:
-    """Return labels whose ink is too close to what is drawn behind them."""
-    faults = []
-    ratio = round(image.devicePixelRatio())
-    for label in window.findChildren(QLabel):
-        if not label.isVisible() or not label.text() or not in_view(label, window):
-            continue
-        rect = label.rect()
-        corners = (rect.topLeft(), rect.topRight(), rect.bottomLeft(), rect.bottomRight())
-        seen = [image.pixelColor(label.mapTo(window, at) * ratio).name() for at in corners]
-        ground = max(seen, key=seen.count)  # a letter may reach into one of them
-        ink = label.palette().color(QPalette.ColorRole.WindowText)
-        if isinstance(label, Elide):
-            ink = color(label._role)
-        if contrast(ink.name(), ground) < LEAST:
-            faults.append(f"{ink.name()} on {ground}: {described(label)}")
-    return faults
-
-
-def in_view(widget: QWidget, window: QWidget) -> bool:
-    """Whether the whole widget is on screen, not scrolled away."""
-    rect = QRect(widget.mapTo(window, QPoint(0, 0)), widget.size())
-    parent = widget.parentWidget()
-    while parent is not None:
-        if isinstance(parent, QScrollArea):
-            seen = QRect(parent.mapTo(window, QPoint(0, 0)), parent.viewport().size())
-            return seen.contains(rect)
-        parent = parent.parentWidget()
-    return window.rect().contains(rect)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from PySide6.QtCore import QRect, Qt
-from PySide6.QtGui import QAccessible
+import numpy as np
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QAccessible, QImage, QPainter, QPalette, QRegion
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
@@ -15,13 +16,16 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QPlainTextEdit,
-    QScrollArea,
     QScrollBar,
     QTextEdit,
     QWidget,
 )
 
+from app.theme import area, color, text_width
+from app.widgets.chips import Chip
 from app.widgets.labels import Elide
+from app.wording import Phrase
+from tests.app.theme.colour_math import contrast
 
 CONTROLS = (
     QAbstractButton,
@@ -33,6 +37,7 @@ CONTROLS = (
     QTextEdit,
     QAbstractItemView,
 )
+LEAST = 4.5  # contrast of text
 
 
 def settle() -> None:
@@ -86,7 +91,7 @@ def clipped(window: QWidget) -> list[str]:
 
 def overlaps(window: QWidget) -> list[str]:
     """Return pairs of labels and controls that lie on each other."""
-    leaves = [(w, _place(w, window)) for w in _leaves(window)]
+    leaves = [(w, _seen(w, window)) for w in _leaves(window)]
     return [
         f"{described(a)} on {described(b)}"
         for index, (a, first) in enumerate(leaves)
@@ -110,6 +115,80 @@ def unreachable(root: QWidget) -> list[str]:
     return [described(w) for w in controls(root) if w.isEnabled() and id(w) not in seen]
 
 
+def picture(window: QWidget, ratio: int) -> QImage:
+    """Draw a window with `ratio` device px per px, as on a screen at 100 or 200 %."""
+    image = QImage(window.size() * ratio, QImage.Format.Format_RGB32)
+    image.setDevicePixelRatio(ratio)
+    image.fill(color("canvas"))
+    p = QPainter(image)
+    flags = QWidget.RenderFlag.DrawChildren | QWidget.RenderFlag.DrawWindowBackground
+    window.render(p, QPoint(), QRegion(), flags)
+    p.end()
+    return image
+
+
+def pale(window: QWidget, image: QImage) -> list[str]:
+    """Return labels whose ink is too close to what is drawn behind them."""
+    faults = []
+    ratio = round(image.devicePixelRatio())
+    for label in window.findChildren(QLabel):
+        if not label.isVisible() or not label.text() or not in_view(label, window):
+            continue
+        rect = label.rect()
+        corners = (rect.topLeft(), rect.topRight(), rect.bottomLeft(), rect.bottomRight())
+        seen = [image.pixelColor(label.mapTo(window, at) * ratio).name() for at in corners]
+        ground = max(seen, key=seen.count)  # a letter may reach into one of them
+        ink = label.palette().color(QPalette.ColorRole.WindowText)
+        if isinstance(label, Elide):
+            ink = color(label._role)
+        if contrast(ink.name(), ground) < LEAST:
+            faults.append(f"{ink.name()} on {ground}: {described(label)}")
+    return faults
+
+
+def faint(window: QWidget, image: QImage) -> list[str]:
+    """Return controls and chips with words of which no pixel stands out from the ground.
+
+    Their ink is painted, not told; so the picture is asked: the commonest colour is the ground,
+    and the pixel farthest from it is the middle of a stroke.
+    """
+    faults = []
+    ratio = round(image.devicePixelRatio())
+    pixels = np.frombuffer(image.constBits(), np.uint32).reshape(image.height(), image.width())
+    for widget in window.findChildren(QWidget):
+        has_words = isinstance(widget, Chip) or (
+            isinstance(widget, QAbstractButton) and bool(widget.text())
+        )
+        if not has_words or not widget.isVisible() or not in_view(widget, window):
+            continue
+        at = widget.mapTo(window, QPoint(0, 0)) * ratio
+        size = widget.size() * ratio
+        part = pixels[at.y() : at.y() + size.height(), at.x() : at.x() + size.width()]
+        colours, counts = np.unique(part & 0xFFFFFF, return_counts=True)
+        ground = f"#{int(colours[counts.argmax()]):06x}"
+        best = max(contrast(f"#{int(colour):06x}", ground) for colour in colours)
+        if best < LEAST:
+            faults.append(f"faint, {best:.1f} on {ground}: {described(widget)}")
+    return faults
+
+
+def shortened(window: QWidget) -> list[str]:
+    """Return lines of our own words that end in an ellipsis; names and paths may."""
+    faults = []
+    for label in window.findChildren(Elide):
+        words = label._text
+        if not isinstance(words, Phrase) or words.values or not label.isVisible():
+            continue
+        if text_width(label.text(), *label._face) > area(label).width():
+            faults.append(f"shortened: {described(label)}")
+    return faults
+
+
+def in_view(widget: QWidget, window: QWidget) -> bool:
+    """Whether the whole widget is on screen, not scrolled away."""
+    return _seen(widget, window).size() == widget.size()
+
+
 def _leaves(window: QWidget) -> Iterator[QWidget]:
     for widget in window.findChildren(QWidget):
         if isinstance(widget, QAbstractScrollArea | QScrollBar) or not widget.isVisible():
@@ -126,13 +205,30 @@ def _place(widget: QWidget, window: QWidget) -> QRect:
     return QRect(widget.mapTo(window, widget.rect().topLeft()), widget.size())
 
 
+def _seen(widget: QWidget, window: QWidget) -> QRect:
+    """The part of a widget that is on screen; what scrolls is cut by its viewport."""
+    rect = _place(widget, window).intersected(window.rect())
+    for area_ in _scrolled(widget, window):
+        rect = rect.intersected(_place(area_.viewport(), window))
+    return rect
+
+
 def _in_sight(widget: QWidget, window: QWidget) -> bool:
     """Whether a widget lies in the window; inside a scroll area its width must fit."""
-    for parent in _parents(widget):
-        if isinstance(parent, QScrollArea):
-            inside = QRect(widget.mapTo(parent, widget.rect().topLeft()), widget.size())
-            return inside.left() >= 0 and inside.right() <= parent.viewport().width()
+    for area_ in _scrolled(widget, window):
+        view = area_.viewport()
+        inside = QRect(widget.mapTo(view, widget.rect().topLeft()), widget.size())
+        return inside.left() >= 0 and inside.right() <= view.width()
     return window.rect().contains(_place(widget, window))
+
+
+def _scrolled(widget: QWidget, window: QWidget) -> Iterator[QAbstractScrollArea]:
+    """Yield the scroll areas that a widget scrolls in, the inner ones first."""
+    for parent in _parents(widget):
+        if parent is window:
+            return
+        if isinstance(parent, QAbstractScrollArea) and parent.viewport().isAncestorOf(widget):
+            yield parent
 
 
 def _parents(widget: QWidget) -> Iterator[QWidget]:

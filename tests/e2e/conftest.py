@@ -1,4 +1,4 @@
-"""The converted built-in model for end-to-end tests."""
+"""The converted built-in model for end-to-end tests, and the figures that they found."""
 
 import pytest
 
@@ -10,3 +10,10 @@ from tests.support.converted import convert_once
 def converted_home(tmp_path_factory: pytest.TempPathFactory) -> DataRoot:
     """A data root that holds the built-in model, converted."""
     return convert_once(tmp_path_factory)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests recorded: times are told, never asserted."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {name} = {value}")

@@ -1,5 +1,6 @@
 """Auto-yield with the real engine: memory goes and returns, replies go on unchanged."""
 
+import itertools
 import sys
 from dataclasses import replace
 
@@ -10,11 +11,12 @@ from app.predict.yielding import Cause, YieldState
 from app.services.engine_client import EngineClient
 from app.services.engine_process import EngineProcess
 from app.services.engine_program import find_program
-from app.services.presence import Presence
+from app.services.presence import Presence, PresenceWatch
 from app.services.settings import SettingsStore
 from app.viewmodels.yielding import YieldingViewModel
 from engine.protocol import messages as m
 from tests.app.yielding.stubs import Watch
+from tests.e2e.card import GIB, CardClient, Driver
 
 pytestmark = pytest.mark.weights
 POEM = "Tell me a long story about a fox and a bear."
@@ -45,12 +47,12 @@ class Desk:
         pools = self.client.last_status.devices[0].pools
         return next(pool.units for pool in pools if pool.name == "experts")
 
-    def ask(self):
+    def ask(self, tokens=160):
         """Begin the same reply again."""
         self.text = ""
         message = m.ChatMessage(role="user", parts=(m.Part(text=POEM),))
         return self.client.generate(
-            (message,), m.Sampling(temperature=0.0, max_tokens=160, ignore_eos=True)
+            (message,), m.Sampling(temperature=0.0, max_tokens=tokens, ignore_eos=True)
         )
 
     def seen(self, **what):
@@ -130,3 +132,57 @@ def test_yield_on_a_cpu_then_ram_is_really_given_back(desk):
     given = (desk.vm._wanted - desk.slots) * desk.client.model.record_bytes
     assert given > 8 << 20
     assert before - engine.memory_info().rss > 0.8 * given
+
+
+def test_fake_nvml_takes_and_returns_4_gb_during_a_reply_then_states_reasons_and_the_same_text(
+    desk, monkeypatch, record_property
+):
+    """M-14: from the driver's figure through watch and policy to the engine's slots, and back.
+
+    A card of 12 GiB for experts with 3 GiB free; another program takes 4 GiB while a reply runs.
+    """
+    alone = desk.finish(desk.ask(500))
+    full, record = desk.slots, desk.client.model.record_bytes
+    desk.vm._watch.seen.disconnect(desk.vm._on_seen)  # the desk's own; this one has a card
+    card = CardClient(desk.client, 12 * GIB // (full * record))
+    record *= card._scale
+    driver = Driver(3 * GIB + full * record)
+    driver.hold(full * record)
+    desk.applied.clear()
+    desk.client.resize_applied.connect(lambda event: driver.hold(event.expert_slots * record))
+    monkeypatch.setitem(sys.modules, "pynvml", driver.library)
+    watch = PresenceWatch(interval_s=0.02)
+    vm = YieldingViewModel(card, desk.vm._settings, watch)
+    vm._policy.use(replace(vm._policy.rules, step_s=0.0))  # no two seconds between steps
+    seen = []
+    vm.changed.connect(lambda: seen.append((vm.now.state, vm.now.cause, vm.now.reason)))
+    watch.start()
+    try:
+        desk.wait(lambda: vm.now.has_memory)
+        assert vm.now.state is YieldState.FULL
+        reply = desk.ask(500)
+        desk.wait(lambda: len(desk.text) > 20)
+        driver.take(4 * GIB)
+        desk.wait(lambda: driver.free >= GIB and vm.now.state is YieldState.YIELDED)
+        assert reply in desk.client.open_replies
+        given = (full - desk.slots) * record
+        assert 2 * GIB <= given <= 4 * GIB  # the floor of 1 GiB is free again; no more than taken
+        assert vm.now.cause is Cause.MEMORY
+        assert "the floor is 1.0 GiB" in vm.now.reason
+        so_far = len(desk.text)
+        desk.wait(lambda: len(desk.text) > so_far + 20)
+        driver.take(0)
+        desk.wait(lambda: vm.now.state is YieldState.FULL)
+        assert reply in desk.client.open_replies
+        assert desk.slots == full
+        assert desk.finish(reply) == alone
+    finally:
+        watch.stop()
+    states = [state for state, _ in itertools.groupby(seen, key=lambda shown: shown[0])]
+    assert states[-3:] == [YieldState.YIELDED, YieldState.RESTORING, YieldState.FULL]
+    steps = [reason for state, _, reason in seen if state is YieldState.RESTORING]
+    assert all(reason.startswith("Taking memory back in steps:") for reason in steps)
+    pauses = [event.pause_ms for event in desk.applied]
+    record_property("resizes", len(pauses))
+    record_property("given GiB", round(given / GIB, 1))
+    record_property("longest pause ms", round(max(pauses), 1))

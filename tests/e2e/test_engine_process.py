@@ -186,7 +186,7 @@ def test_engine_killed_during_a_reply_leaves_whole_lines(converted_home):
 
 
 def test_reader_that_goes_away_ends_the_engine_at_once(converted_home):
-    """A broken stdout means that the app is gone: no draining of a long reply."""
+    """Case A-01: a broken stdout means that the app is gone: no draining of a long reply."""
     out, into = os.pipe()
     process = EngineProcess(converted_home.root, stdout=into)
     os.close(into)
@@ -204,7 +204,7 @@ def test_reader_that_goes_away_ends_the_engine_at_once(converted_home):
 @pytest.mark.linux
 @pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
 def test_app_killed_during_a_reply_takes_the_engine_with_it(converted_home):
-    """No orphan goes on computing; the memory is free again."""
+    """Case A-01: no orphan goes on computing; the memory is free again."""
     program = (
         "import subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-m', 'engine'], stdin=subprocess.PIPE)\n"

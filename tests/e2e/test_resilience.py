@@ -96,7 +96,7 @@ def desk(qtbot, converted_home, tmp_path):
 
 
 def test_killed_mid_reply_then_text_kept_and_a_smaller_restart_goes_on(desk):
-    """kill -9: cause in words, what came is on screen and on disk, 10 % fewer slots, continue."""
+    """Case A-20: cause in words, what came is on screen and on disk, 10 % fewer slots, continue."""
     full = desk.slots
     got = desk.begin()
     with desk.qtbot.waitSignal(desk.client.stopped, timeout=2_000):

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import tarfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -152,3 +153,30 @@ def test_sums_when_written_then_sha256sum_accepts_them(tmp_path: Path) -> None:
     pack.write_sums(tmp_path)
     line = (tmp_path / "SHA256SUMS").read_text()
     assert line == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a.deb\n"
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_tarball_when_made_then_all_is_inside_and_belongs_to_nobody_here(
+    build: Path, tmp_path: Path, suffix: str
+) -> None:
+    """The smallest form and the quick one hold the same; names of the builder stay out."""
+    path = tmp_path / f"a.tar.{suffix}"
+    pack._tarball(build, path)
+    with tarfile.open(path, f"r:{suffix}") as archive:
+        members = archive.getmembers()
+    names = {member.name for member in members}
+    assert {"freetoken/README", "freetoken/freetoken-desktop.desktop"} < names
+    assert {f"freetoken/{one.relative_to(build)}" for one in build.rglob("*")} <= names
+    assert {(member.uid, member.uname) for member in members} == {(0, "root")}
+
+
+@pytest.mark.parametrize(("size", "is_said"), [(66_000_000, False), (66_000_001, True)])
+def test_shell_when_larger_than_it_may_be_then_packaging_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, is_said: bool
+) -> None:
+    """It is what everybody fetches before the window is first seen."""
+    path = tmp_path / "freetoken.deb"
+    with path.open("wb") as file:
+        file.truncate(size)
+    pack.warn_of_size([path])
+    assert ("too large: 66.0 of 66 MB" in capsys.readouterr().out) == is_said

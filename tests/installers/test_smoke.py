@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from installers.common import hardships
+from installers.common.smoke import ODD, Hardship, Place
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.linux
@@ -25,6 +27,13 @@ echo '{"startup_ms": 7}' > "$2/smoke.json"
 """
 
 
+def open_to_nobody(folder: Path) -> None:
+    """Let the programs come to a folder, which run as nobody where the tests run as root."""
+    for parent in (folder, *list(folder.parents)[:3]):
+        if os.geteuid() == 0 and parent.stat().st_uid == 0 and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+
+
 def smoke(folder: Path, **programs: str) -> tuple[int, str]:
     build = folder / "freetoken"
     build.mkdir(exist_ok=True)
@@ -32,9 +41,7 @@ def smoke(folder: Path, **programs: str) -> tuple[int, str]:
         path = build / name.replace("_", "-")
         path.write_text(text)
         path.chmod(0o755)
-    for parent in (folder, *list(folder.parents)[:3]):  # nobody must be able to come here
-        if os.geteuid() == 0 and parent.stat().st_uid == 0 and parent != Path("/"):
-            parent.chmod(parent.stat().st_mode | 0o011)
+    open_to_nobody(folder)
     done = subprocess.run(
         [sys.executable, str(REPOSITORY / "installers/common/smoke.py"), str(build),
          "--out", str(folder / "out")],
@@ -45,11 +52,53 @@ def smoke(folder: Path, **programs: str) -> tuple[int, str]:
 
 
 def test_smoke_when_all_is_well_then_facts_are_printed(tmp_path: Path) -> None:
-    """Empty PATH, files for their owner alone, odd names; pictures are kept."""
+    """Empty PATH, files for their owner alone, odd names (P-11); pictures are kept."""
     code, said = smoke(tmp_path, freetoken=WINDOW, freetoken_engine=ENGINE)
     assert code == 0, said
     assert "startup_ms 7" in said
     assert json.loads((tmp_path / "out" / "smoke.json").read_text()) == {"startup_ms": 7}
+
+
+PROBE = """#!/bin/sh
+given=$PATH
+PATH=/usr/bin:/bin
+cd "${0%/*}" && here=$PWD
+say() { printf '"%s": "%s", ' "$1" "$2"; }
+can() { (: > "$1/probe") 2>/dev/null && rm -f "$1/probe" && echo yes || echo no; }
+printf '{'
+say where "$here"; say temp "$TMPDIR"; say given "$given"; say mask "$(umask)"
+say program "$(can .)"; say home "$(can "$HOME")"
+say usual "$(can "$HOME/.local/share/FreeToken Desktop")"
+printf '"end": 0}'
+"""
+
+
+@pytest.mark.parametrize("hardship", [*hardships.HARDSHIPS], ids=lambda one: one.title)
+def test_hardship_when_alone_then_only_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hardship: Hardship
+) -> None:
+    """P-11 and its kin: what a program finds is the trouble that is named, and no other."""
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "freetoken-engine").write_text(PROBE)
+    (build / "freetoken-engine").chmod(0o755)
+    monkeypatch.setenv("PATH", "/somewhere/bin")
+    open_to_nobody(tmp_path)
+    (tmp_path / "base").mkdir()
+    place = Place(build, tmp_path / "base", hardship)
+    try:
+        done = place.start("freetoken-engine", text="", limit=30)
+    finally:
+        place.release()
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    odd = ODD in seen["where"], ODD in seen["temp"], ODD in str(place.root)
+    assert odd == (hardship.odd_names,) * 3
+    assert (seen["given"] == "") == hardship.no_path
+    assert int(seen["mask"], 8) == hardship.umask
+    assert (seen["program"] == "no") == hardship.read_only
+    assert (seen["home"] == "no") == hardship.closed_home
+    assert (seen["usual"] == "yes") == hardship.root_in_home
 
 
 def test_smoke_when_the_engine_is_missing_then_security_software_is_named(tmp_path: Path) -> None:

@@ -76,7 +76,21 @@ def test_shell_when_run_then_no_libraries_but_all_of_python(tmp_path: Path, plat
     assert "kernels/cuda/source/moe.cu" in made.files
     facts = json.loads((tmp_path / "build.json").read_text(encoding="utf-8"))
     assert facts["bundle"] == "shell"
-    assert set(facts["indexes"]) == {"", "torch-cpu"}
+    assert set(facts["indexes"]) == {"", "torch-cpu", "torch-cu130"}
+    assert facts["indexes"]["torch-cu130"].endswith("/cu130")
+
+
+def test_engine_alone_when_run_then_model_and_stamp_but_no_window(tmp_path: Path) -> None:
+    """For a machine with a card and without Qt; libraries come from there, as into a shell."""
+    made = run_spec(tmp_path, "linux", "engine")
+    assert [one["script"] for one in made.analyses] == ["engine/__main__.py"]
+    assert [one["name"] for one in made.programs] == ["freetoken-engine"]
+    assert {"torch", "PySide6"} <= set(made.analyses[0]["excludes"])
+    assert {
+        "resources/build.json",
+        "resources/models/tiny-moe-fp8/config.json",
+        "kernels/cuda/source/moe.cu",
+    } <= made.files
 
 
 def test_spec_when_run_then_two_programs_over_one_folder(freezer: Freezer) -> None:

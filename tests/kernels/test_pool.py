@@ -165,7 +165,7 @@ def test_sums_when_the_gpu_steals_at_the_same_time_equal_the_canonical_order(ben
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_sums_when_threads_differ_in_number_are_the_same(threads):
-    """One thread, as many as cores, more than cores."""
+    """One thread, as many as cores, more than cores (case E-14)."""
     bench, source = BENCHES["fp8"], random.Random(threads)
     box = Mailbox(bench.layout.hidden)
     with bench.pool(box, threads=threads):

@@ -1,9 +1,14 @@
 """The kernel registry: every line imports, and every choice explains itself."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from kernels.__main__ import main
+from kernels.layouts import RecordLayout
 from kernels.registry import LINES, Line, choices, choose
+from tests.support.experts import random_record
 
 
 @pytest.mark.parametrize("op", LINES)
@@ -34,6 +39,37 @@ def test_choose_when_faster_lines_do_not_fit_says_why_not(monkeypatch):
     assert choose("trial", "cuda:1").name == "card"
 
 
+@pytest.mark.parametrize("op", [op for op in LINES if any(one.requirement for one in LINES[op])])
+def test_choose_when_a_probe_breaks_then_the_next_line_serves_and_says_why(monkeypatch, op):
+    """Case E-06: asking a card or a library what it can do may itself fail."""
+    lines = [
+        replace(one, requirement=one.requirement and f"{__name__}:broken") for one in LINES[op]
+    ]
+    monkeypatch.setitem(LINES, op, tuple(lines))
+    for line in lines:
+        if line.requirement:
+            dtype = (*line.dtypes, torch.float32)[0]
+            choice = choose(op, line.device, "fp8_block", dtype=dtype)
+            assert choice.name == "reference"
+            assert f"not {line.name}: its probe failed: no such instruction" in choice.reason
+            assert callable(choice.load())
+
+
+def test_choose_when_the_fast_kernel_is_out_then_fp8_experts_agree(monkeypatch):
+    """Case E-06: the slower path gives the same rows, within another order of sums."""
+    layout = RecordLayout(64, 48, "fp8_block", 16)
+    generator = torch.Generator().manual_seed(6)
+    record = random_record(layout, generator)
+    x = torch.randn(3, layout.hidden, generator=generator)
+    fast = _rows(layout, record, x)
+    lines = LINES["expert_rows"]
+    broken = replace(lines[0], requirement=f"{__name__}:broken")
+    monkeypatch.setitem(LINES, "expert_rows", (broken, *lines[1:]))
+    assert choose("expert_rows", "cpu", "fp8_block").name == "reference"
+    slow = _rows(layout, record, x)
+    assert (fast - slow).abs().max() <= 1e-5 * slow.abs().max()
+
+
 def test_choose_when_nothing_fits_raises_with_every_reason(monkeypatch):
     """An operation without a runnable line is an error that can be read."""
     monkeypatch.setitem(LINES, "trial", (Line("card", "none:x", "fast", device="cuda"),))
@@ -54,3 +90,13 @@ def test_main_when_run_prints_a_line_per_operation(capsys):
 
 def narrow():
     return "this CPU is narrow"
+
+
+def broken():
+    raise RuntimeError("no such instruction")
+
+
+def _rows(layout, record, x):
+    kernel = choose("expert_rows", "cpu", layout.encoding).load()(layout, torch.device("cpu"))
+    kernel.load([record])
+    return kernel.rows(x).clone()

@@ -123,3 +123,19 @@ def test_penalties_when_applied_then_by_the_formulas() -> None:
     assert penalise_repetition(logits, seen, 4.0).tolist() == [0.5, -8.0, 2.0, -2.0]
     counts = torch.tensor([0.0, 1.0, 3.0, 0.0])
     assert penalise_counts(logits, counts, 0.5, 0.25).tolist() == [2.0, -2.75, 0.75, -2.0]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        Filters(),
+        Filters(0.7, 20, 0.8),
+        Filters(0.7, 0, 0.95),
+        Filters(1.0, 40),
+        Filters(1.0, min_p=0.1),
+    ],
+)
+def test_draw_never_waits_for_the_device(filters: Filters) -> None:
+    """On the meta device whatever asks for a value raises: the next step is queued meanwhile."""
+    logits = torch.zeros(1000, device="meta")
+    assert draw(logits, filters, torch.zeros((), dtype=torch.float64, device="meta")).shape == (1,)

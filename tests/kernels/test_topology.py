@@ -1,6 +1,9 @@
 """Which CPUs the pool takes, on machines that exist and on machines that do not."""
 
+import os
 import struct
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -100,6 +103,38 @@ def _hybrid(fast, slow):
 def test_choose_when_the_machine_is_known_takes_these(machine, wanted):
     """Enough fast cores: no slow one. Too few: all cores. A server, a container, tiny ones."""
     assert choose(machine).cpus == wanted
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("number", [None, 1, 16, 10_000])
+def test_choose_when_there_are_several_nodes_then_threads_lie_on_cpus_that_exist(nodes, number):
+    """Case E-14: 2 or 4 sockets, of which the system lets us use some, and any wish."""
+    cpus = [
+        Cpu(node * 64 + half * 16 + core, node * 64 + core)
+        for node in range(nodes)
+        for half in range(2)
+        for core in range(16)
+        if node != 1 or core < 3
+    ]
+    choice = choose(Machine(tuple(cpus)), number)
+    assert 1 <= len(choice.cpus) <= len(cpus)
+    assert set(choice.cpus) <= {cpu.number for cpu in cpus}
+    assert len(choice.cpus) == min(number or len(choice.cpus), len(cpus))
+
+
+@pytest.mark.linux
+@pytest.mark.skipif(sys.platform != "linux", reason="sets an affinity mask")
+def test_default_when_the_process_is_held_to_cpus_then_nothing_else_is_taken():
+    """Case E-08: started under a mask, the engine counts and takes only what is in it."""
+    held = max(os.sched_getaffinity(0))
+    code = (
+        f"import os; os.sched_setaffinity(0, {{{held}}})\n"
+        "from engine.system import usable_cores\n"
+        "from kernels.cpu.topology import default_cpus\n"
+        "print(usable_cores(), default_cpus().cpus, default_cpus(8).cpus)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"1 ({held},) ({held},)"
 
 
 def test_choose_when_it_cannot_says_so():

@@ -13,6 +13,7 @@ BENCHES: dict[str, str] = {
     "prefill": "tests.perf.serve_prefill",
     "resize": "tests.perf.serve_resize",
     "load": "tests.perf.serve_load",
+    "same": "tests.perf.same",
     "kernels": "tests.perf.kernels",
     "ui": "tests.perf.ui",
 }

@@ -29,6 +29,7 @@ from app.main import Desktop
 from app.services.log_ring import LogRing
 from app.services.settings import ENGINE_VARIABLE, Environment
 from app.services.tidy import Collector
+from app.warm_up import WarmUp
 from engine.protocol.places import HOME_VARIABLE, data_root
 from tests.perf.ui_figures import Figure, longest_gap, slope_per_step
 from tests.perf.ui_samples import long_chat
@@ -39,6 +40,7 @@ MESSAGES = 5_000
 STREAM_TOKENS = 5_000  # ten seconds at 500 a second
 REPLY_TOKENS = 2_000
 CHAT_REPLIES = 10
+STARTS = 5
 WARM_UP_SHARE = 0.25
 STEP_TOKENS = 500_000
 LIMIT_S = 600.0
@@ -68,7 +70,7 @@ class Heart:
         self._timer.stop()
         self._beat()
 
-    def figures(self, name: str, goal_ms: float) -> list[Figure]:
+    def figures(self, name: str, goal_ms: float | None) -> list[Figure]:
         """The longest time without a beat, and the most work between two."""
         return [
             Figure(f"{name}: longest gap", longest_gap(self.beats) * 1000, "ms", goal_ms),
@@ -82,10 +84,14 @@ def wait(signal: SignalInstance, limit_s: float = LIMIT_S) -> None:
     Raises:
         TimeoutError: it did not come.
     """
-    loop = QEventLoop()
+    loop, timer = QEventLoop(), QTimer()
+    timer.setSingleShot(True)
+    timer.timeout.connect(loop.exit)
+    timer.start(round(limit_s * 1000))
     signal.connect(loop.quit)
-    QTimer.singleShot(round(limit_s * 1000), loop, lambda: loop.exit(1))
-    if loop.exec():
+    loop.exec()
+    signal.disconnect(loop.quit)
+    if not timer.isActive():
         raise TimeoutError("The engine did not answer.")
 
 
@@ -162,21 +168,27 @@ def measure_long_chat() -> list[Figure]:
 
 
 def measure_start() -> list[Figure]:
-    """From the start of the process to the window on screen; the best and middle of five."""
-    runs = [_start_once() for _ in range(5)]
-    times, works = (sorted(column) for column in zip(*runs, strict=True))
-    return [
-        Figure("window up, best of five", times[0], "s", 1.5),
-        Figure("window up, median of five", times[2], "s", 1.5),
-        Figure("window up, own work", works[0], "s", None),
-    ]
+    """From the start of a fresh process to a painted page that takes input; five times each.
+
+    The Chat page is what a start shows; the very first one shows the first run.
+    """
+    figures: list[Figure] = []
+    for arguments, name in ((("--page", "chat"), "window up"), ((), "first run up")):
+        runs = [_start_once(arguments) for _ in range(STARTS)]
+        times, works = (sorted(column) for column in zip(*runs, strict=True))
+        figures += [
+            Figure(f"{name}, best of five", times[0], "s", 1.5),
+            Figure(f"{name}, median of five", times[STARTS // 2], "s", 1.5),
+            Figure(f"{name}, own work", works[0], "s", None),
+        ]
+    return figures
 
 
-def _start_once() -> tuple[float, float]:
+def _start_once(arguments: Sequence[str]) -> tuple[float, float]:
     """Start the app with an empty home. Returns seconds until it says it is shown, and of work."""
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {HOME_VARIABLE: home, ENGINE_VARIABLE: str(FAKE_ENGINE)}
-        command = [sys.executable, "-m", "app"]
+        command = [sys.executable, "-m", "app", *arguments]
         begun = time.monotonic()
         process = subprocess.Popen(command, cwd=REPOSITORY, env=environment)
         log = Path(home) / "logs" / "app.log"
@@ -189,6 +201,28 @@ def _start_once() -> tuple[float, float]:
         process.terminate()
         process.wait(20)
     return took, spent.user + spent.system
+
+
+def measure_warm_up() -> list[Figure]:
+    """Longest gap while the other pages are built, and that of a first visit to each."""
+    figures: list[Figure] = []
+    for is_warm in (True, False):
+        with desktop("") as app:
+            rest = app.pages.rest(app.window.prepare)
+            if is_warm:
+                warm_up = WarmUp(app.window, rest, app.is_busy, pause_ms=20)
+                with Heart() as heart:
+                    warm_up.begin()
+                    wait(warm_up.finished)
+                    turn(20)
+                figures += heart.figures("pages built in pauses", 100)
+            with Heart() as heart:
+                for page in app.pages:
+                    app.window.show_page(page)
+                    turn(5)
+            name = "first visit, built" if is_warm else "first visit, not built"
+            figures += heart.figures(name, 100 if is_warm else None)
+    return figures
 
 
 def measure_memory(tokens: int) -> list[Figure]:
@@ -216,25 +250,28 @@ def measure_memory(tokens: int) -> list[Figure]:
     ]
 
 
+PARTS: dict[str, Callable[[int], list[Figure]]] = {
+    "start": lambda _: measure_start(),
+    "warm": lambda _: measure_warm_up(),
+    "chat": lambda _: measure_long_chat(),
+    "stream": lambda _: measure_stream(),
+    "memory": measure_memory,
+}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure what is asked for; 0 = all goals met, else 1."""
     parser = argparse.ArgumentParser(prog="dev.py bench ui", description=__doc__)
-    parser.add_argument("--only", choices=("start", "chat", "stream", "memory"), action="append")
+    parser.add_argument("--only", choices=tuple(PARTS), action="append")
     parser.add_argument("--tokens", type=int, default=2_000_000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     app = QApplication.instance() or make_application(offscreen=True)
     collector = Collector(parent=app)
-    parts: dict[str, Callable[[], list[Figure]]] = {
-        "start": measure_start,
-        "chat": measure_long_chat,
-        "stream": measure_stream,
-        "memory": lambda: measure_memory(options.tokens),
-    }
     print(f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}")
     figures: list[Figure] = []
-    for name in options.only or parts:
-        for figure in parts[name]():
+    for name in options.only or PARTS:
+        for figure in PARTS[name](options.tokens):
             print(figure.line, flush=True)
             figures.append(figure)
     collector.close()

@@ -33,6 +33,7 @@ from tests.support.fake_facts import (
     TOTAL_BYTES,
     Out,
     cache_map,
+    card_info,
     device_info,
     hang,
     log,
@@ -52,6 +53,8 @@ def options(arguments: list[str]) -> argparse.Namespace:
     add("--silent-start", type=float, default=0.0, help="seconds before the first byte")
     add("--load-delay", type=float, default=0.0, help="seconds of a load, with progress")
     add("--load-error", default="", help="error code that every Load ends with")
+    add("--cards", type=int, default=0, help="cards beside the CPU, each larger than the last")
+    add("--card-error", default="", help="error code that every Load on a card ends with")
     add("--tokens", type=int, default=40, help="tokens of a reply; max_tokens may cut it")
     add("--reasoning", type=int, default=0, help="how many of them are reasoning")
     add("--rate", type=float, default=0.0, help="tokens per second; 0 = at once")
@@ -154,7 +157,7 @@ class FakeEngine:
                 protocol_version=self.opts.version,
                 engine_version="fake",
                 pid=os.getpid(),
-                devices=(device_info(),),
+                devices=(device_info(), *(card_info(i) for i in range(self.opts.cards))),
             ),
             self.state(),
         )
@@ -162,10 +165,11 @@ class FakeEngine:
     def _load(self, command: m.Load) -> None:
         if self.opts.hang_load:
             hang()
-        if self.opts.load_error:
+        on_card = command.devices[0].startswith("cuda")
+        if code := self.opts.load_error or (on_card and self.opts.card_error):
             self.out.send(
                 m.Error(
-                    code=ErrorCode(self.opts.load_error),
+                    code=ErrorCode(code),
                     message="The fake engine was told to refuse.",
                     hint="Choose another model.",
                     id=command.id,

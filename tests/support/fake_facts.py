@@ -132,7 +132,7 @@ def status_frame(
     return m.Status(
         id=command_id,
         state=state,
-        devices=(m.DeviceStatus(device=device_info(), total_bytes=TOTAL_BYTES, pools=pools),),
+        devices=(m.DeviceStatus(device=_device_of(model), total_bytes=TOTAL_BYTES, pools=pools),),
         model=model,
         policy=policy,
         kernels={"experts": "reference: the fake engine has no other"},
@@ -148,6 +148,22 @@ def device_info() -> m.DeviceInfo:
         free_bytes=TOTAL_BYTES,
         emulated=True,
     )
+
+
+def card_info(index: int) -> m.DeviceInfo:
+    """A card; its id has nothing to do with its place."""
+    return m.DeviceInfo(
+        name=f"cuda:{index}",
+        id=f"GPU-{'fedcba'[index]}",
+        title=f"Fake Card {index}",
+        total_bytes=(index + 1) * TOTAL_BYTES,
+        free_bytes=(index + 1) * TOTAL_BYTES,
+    )
+
+
+def _device_of(model: m.ModelInfo | None) -> m.DeviceInfo:
+    name = model.devices[0] if model is not None else "cpu"
+    return card_info(int(name.partition(":")[2])) if name.startswith("cuda") else device_info()
 
 
 def cache_map(slots: int) -> m.CacheMap:

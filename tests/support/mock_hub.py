@@ -27,6 +27,7 @@ class Fault:
         cut_at: close the connection after this offset of the file, `cuts` times.
         whole: answer a range with the whole body, this many times.
         damage: flip a byte, this many times.
+        short_by: promise and send so many bytes fewer, `shorts` times: truncated, with a good end.
         status: answer this instead, `statuses` times.
         gate: called with (offset) before each block; may block.
     """
@@ -35,6 +36,8 @@ class Fault:
     cuts: int = 0
     whole: int = 0
     damage: int = 0
+    short_by: int = 0
+    shorts: int = 0
     status: int = 0
     statuses: int = 0
     gate: Callable[[int], None] | None = None
@@ -201,11 +204,14 @@ def send_file(handler: BaseHTTPRequestHandler, hub: MockHub, file: Path) -> None
         handler.send_header("Content-Range", f"bytes {start}-{len(raw) - 1}/{len(raw)}")
     if not (asked and start):
         handler.send_response(200)
-    handler.send_header("Content-Length", str(len(raw) - start))
-    handler.end_headers()
     if fault.damage:
         fault.damage -= 1
         raw = raw[:-1] + bytes([raw[-1] ^ 1])
+    if fault.shorts:
+        fault.shorts -= 1
+        raw = raw[: max(start, len(raw) - fault.short_by)]
+    handler.send_header("Content-Length", str(len(raw) - start))
+    handler.end_headers()
     end = len(raw)
     if fault.cuts:
         fault.cuts -= 1

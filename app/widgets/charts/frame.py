@@ -90,6 +90,11 @@ class Chart(FocusRing, QWidget):
         """The newest values in one line, for assistive tools."""
         return ""
 
+    def set_empty(self, sentence: str) -> None:
+        """Say something else while there are no values."""
+        self.empty = sentence
+        self.renew()
+
     # --- geometry ---------------------------------------------------------------------------
 
     def plot(self) -> QRectF:

@@ -18,7 +18,8 @@ from app.widgets.charts.series import Curve, greatest, nice_ticks, spread
 from app.wording import again
 
 _MOST_ROOM = 0.45  # of the width, for words right of the last point
-_HEAD = 1.12  # of the height: room for the word over the working point
+_HEAD = 1.02  # of the highest figure: its grid line is not cut at the roof
+_WORD = 21  # px above that line, for the word over the working point
 _EDGE = 0.1  # of the width
 _KEEP = 1.35  # axis may be this much taller than needed before it shrinks
 
@@ -46,11 +47,17 @@ class _SizeAxis(pg.AxisItem):  # type: ignore[misc]
 
 
 class _RateAxis(pg.AxisItem):  # type: ignore[misc]
-    """Round figures from 0, three or four of them; more when zoomed in."""
+    """Round figures from 0, three or four of them; more when zoomed in.
+
+    Attributes:
+        roof: the upper end of the axis over the highest figure, of which it bears the line.
+    """
+
+    roof = _HEAD
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         """Round steps in view."""
-        step = nice_ticks((high - max(low, 0.0)) / (_HEAD + 0.005))[1]
+        step = nice_ticks((high - max(low, 0.0)) / (self.roof + 0.005))[1]
         first = math.ceil(low / step - 1e-9)
         return [(step, [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)])]
 
@@ -69,8 +76,8 @@ class Plot(QWidget):
         self._labels: list[tuple[pg.TextItem, float, float]] = []
         self._extent = (0.0, 1.0, 1.0)
         self._height = 0
-        self._sizes = _SizeAxis("bottom")
-        axes = {"bottom": self._sizes, "left": _RateAxis("left")}
+        self._sizes, self._rates = _SizeAxis("bottom"), _RateAxis("left")
+        axes = {"bottom": self._sizes, "left": self._rates}
         self._view = pg.PlotWidget(parent=self, axisItems=axes)
         self._view.setMenuEnabled(False)
         self._view.hideButtons()
@@ -147,13 +154,21 @@ class Plot(QWidget):
     def _show_all(self) -> None:
         low, high, top = self._extent
         view = self._view.getPlotItem().getViewBox()
-        roof = top * _HEAD
+        self._rates.roof = self._roof()
+        roof = top * self._rates.roof
         # Below 0 there is room for half a figure: the axis leaves out what would be cut.
         floor = -roof * px(8) / max(px(60), self._view.height())
         view.setLimits(
             xMin=low, xMax=high, yMin=floor, yMax=roof, minXRange=1.0, minYRange=top / 50
         )
         view.setRange(xRange=(low, high), yRange=(floor, roof), padding=0)
+
+    def _roof(self) -> float:
+        """The height of the axis over that of its highest line, above which the word stands."""
+        if self._point is None:
+            return _HEAD
+        room = max(px(60), self._view.height() - px(24))  # the sizes stand below
+        return 1 + px(_WORD) / (room - px(_WORD))
 
     def _draw_band(self, point: tuple[float, str]) -> None:
         at = math.log2(max(1.0, point[0]))
@@ -166,8 +181,7 @@ class Plot(QWidget):
         low, high, _ = self._extent
         at_edge = (at - low) / (high - low) < _EDGE  # a centred word would be cut there
         word = self._text(again(point[1]), "accentText", (0.0 if at_edge else 0.5, 0.0))
-        word.fill = pg.mkBrush(color("surface"))  # no grid line through the word
-        word.setPos(at - half if at_edge else at, self._extent[2] * _HEAD)
+        word.setPos(at - half if at_edge else at, self._extent[2] * self._rates.roof)
 
     def _draw_curve(self, curve: Curve) -> None:
         xs = [math.log2(x) for x, _ in curve.points]

@@ -6,13 +6,18 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
 from app.theme import follow, font, px
+from app.widgets.buttons import Button
 from app.widgets.charts.series import Table
+from app.widgets.labels import Label
+from app.widgets.layout import hbox, vbox
 from app.wording import tr
+
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 
 class ValuesDialog(QDialog):
@@ -20,28 +25,40 @@ class ValuesDialog(QDialog):
 
     def __init__(self, table: Table, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setObjectName("dialog")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(table.title)
         self.grid = QTableWidget(len(table.rows), len(table.heads), self)
-        self.grid.setHorizontalHeaderLabels(list(table.heads))
         self.grid.verticalHeader().setVisible(False)
+        self.grid.setShowGrid(False)  # a hairline below each row instead
+        self.grid.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
         self.grid.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.grid.setAccessibleName(tr("Values of {chart}", chart=table.title))
-        self.grid.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self._name_columns(table.heads)
         for row, values in enumerate(table.rows):
             for col, value in enumerate(values):
                 item = QTableWidgetItem(value)
                 if col:
-                    item.setTextAlignment(
-                        Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-                    )
+                    item.setTextAlignment(_RIGHT)
                 self.grid.setItem(row, col, item)
         if table.rows:
             self.grid.setCurrentCell(len(table.rows) - 1, 0)  # newest last
-        box = QVBoxLayout(self)
-        box.addWidget(self.grid)
+        close = Button(tr("Close"))
+        close.clicked.connect(self.accept)
+        head = Label(table.title, "section", "text", 600)
+        self.setLayout(vbox(head, (self.grid, 1), hbox(None, close), gap=12, pad=(20, 16, 20, 16)))
         follow(self._measure)
+
+    def _name_columns(self, heads: tuple[str, ...]) -> None:
+        header = self.grid.horizontalHeader()
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        header.setHighlightSections(False)
+        for column, words in enumerate(heads):
+            item = QTableWidgetItem(words)
+            item.setTextAlignment(_RIGHT if column else _LEFT)
+            self.grid.setHorizontalHeaderItem(column, item)
 
     def _measure(self) -> None:
         self.setFont(font("meta"))
-        self.resize(px(520), px(420))
+        rows = min(self.grid.rowCount(), 10)
+        self.resize(px(520), px(150 + 30 * rows))

@@ -8,6 +8,7 @@ from app.services.chat_words import Problem
 from app.services.outcome import ProcessOutcome
 from app.theme import area, draw_text, painter
 from app.widgets import Button, Card, Chip, Elide, Icon, Label, hbox, vbox
+from app.widgets.chat.wrap import Wrap
 from app.widgets.layout import Item
 from app.wording import tr
 
@@ -29,7 +30,6 @@ class ErrorCard(Card):
         self._page = problem.page
         self.retry = Button(tr("Try again"), "secondary", "retry")
         self.open = Button(tr("Open split"), "ghost", "performance")
-        self.open.setVisible(bool(problem.page))
         title = Label(problem.title, "read", "text", 600, wrap=True)
         parts: list[QWidget] = [_line(problem.cause)]
         if problem.hint:
@@ -39,6 +39,7 @@ class ErrorCard(Card):
         super().__init__(
             vbox(head, *parts, row, gap=8, pad=(18, 14, 16, 14)), fill="surface", edge="danger"
         )
+        self.open.setVisible(bool(problem.page))
         self.retry.clicked.connect(self.retried)
         self.open.clicked.connect(self._go)
 
@@ -55,7 +56,14 @@ class LogLine(Elide):
 
 
 class CrashCard(Card):
-    """How the engine ended: cause, saved note, last log line, the way back.
+    """How the engine ended: cause, what helps, saved note, last log line, the way back.
+
+    Where memory was short the smaller cache is the primary way back, else the plain restart.
+
+    Args:
+        outcome: how it ended.
+        hint: what to do, or "".
+        can_shrink: whether a smaller cache could help at all.
 
     Signals:
         restart_wanted: (smaller) start the engine again, with a smaller cache or as before.
@@ -65,30 +73,45 @@ class CrashCard(Card):
     restart_wanted = Signal(bool)
     log_wanted = Signal()
 
-    def __init__(self, outcome: ProcessOutcome) -> None:
+    def __init__(self, outcome: ProcessOutcome, hint: str, can_shrink: bool) -> None:
         self.outcome, self._log = outcome, outcome.last_log
         title = Label(tr("The engine stopped"), "read", "text", 600)
         cause = _line(outcome.sentence)
+        kept = tr("Your chats and what has arrived of this reply are stored.")
         saved = hbox(
-            Icon("check", 14, "accentText"),
-            Label(tr("Your chats and what has arrived of this reply are stored."), "meta", "text2"),
-            None,
+            (Icon("check", 14, "accentText"), TOP),
+            (Label(kept, "meta", "text2", wrap=True), 1),
             gap=6,
         )
-        self.smaller = Button(tr("Restart with 10 % smaller cache"), "primary", "retry")
-        self.as_before = Button(tr("Restart as before"))
-        self.log = Button(tr("Open log"), "ghost", "logs")
-        parts: list[Item] = [hbox(Icon("error", 18, "danger"), title, None, gap=9), cause, saved]
+        self._make_ways(outcome.lacked_memory and can_shrink)
+        parts: list[Item] = [hbox(Icon("error", 18, "danger"), title, None, gap=9), cause]
+        parts += [_line(hint), saved] if hint else [saved]
         if outcome.last_log:
             copy = Button("", "ghost", "copy", small=True, name=tr("Copy the last log line"))
             copy.clicked.connect(self._copy)
             line = LogLine(outcome.last_log, "caption", "text2")
             parts.append(Card(hbox((line, 1), copy, pad=(10, 3, 4, 3)), fill="code", radius=6))
-        parts.append(hbox(self.smaller, self.as_before, self.log, None, gap=8))
+        ways = Wrap()
+        for way in self._ways:
+            ways.addWidget(way)
+        parts.append(ways)
         super().__init__(vbox(*parts, gap=10, pad=(18, 14, 16, 14)), fill="surface", edge="danger")
+        self.smaller.setVisible(can_shrink)  # now that it has a parent: else it would be a window
         self.smaller.clicked.connect(self._restart_smaller)
         self.as_before.clicked.connect(self._restart)
         self.log.clicked.connect(self.log_wanted)
+
+    def _make_ways(self, smaller_first: bool) -> None:
+        self.smaller = Button(tr("Restart with 10 % smaller cache"))
+        self.as_before = Button(tr("Restart the engine"))
+        self.log = Button(tr("Open log"), "ghost", "logs")
+        first, second = self.as_before, self.smaller
+        if smaller_first:
+            first, second = self.smaller, self.as_before
+            self.as_before.set_text(tr("Restart as before"))
+        first.set_kind("primary")
+        first.set_icon("retry")
+        self._ways = (first, second, self.log)
 
     def _restart(self) -> None:
         self.restart_wanted.emit(False)

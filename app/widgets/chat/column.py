@@ -18,6 +18,7 @@ from app.theme import SIZE, follow, px, theme
 from app.widgets import Button
 from app.widgets.chat.heights import Heights, estimate
 from app.widgets.chat.message import MessageView, Opened, Place
+from app.widgets.focus import tab_stops
 from app.widgets.layout import holder, vbox
 from app.wording import tr
 
@@ -249,8 +250,7 @@ class MessageColumn(QAbstractScrollArea):
     def _order_tabs(self) -> None:
         """Let Tab go from message to message downwards, whichever was built first."""
         views = [self.views[n] for n in sorted(self.views, key=self._index.__getitem__)]
-        every = (child for view in views for child in view.findChildren(QWidget))
-        stops = [child for child in every if child.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        stops = [stop for view in views for stop in tab_stops(view)]
         for before, after in pairwise(stops):
             QWidget.setTabOrder(before, after)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QTextOption, QWheelEvent
+from PySide6.QtGui import QKeyEvent, QResizeEvent, QTextOption, QWheelEvent
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QSizePolicy
 
 from app.theme import color, follow, font
@@ -142,6 +142,11 @@ class ReadEdit(QPlainTextEdit):
         palette.setColor(palette.ColorRole.Text, color("text2"))
         self.setPalette(palette)
         self.setAccessibleName(again(self._name))
+        self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Another width has other lines; the document does not always tell that [M]."""
+        super().resizeEvent(event)
         self._fit()
 
     def sizeHint(self) -> QSize:

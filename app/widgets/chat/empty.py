@@ -152,6 +152,10 @@ class ModelCard(Card):
 class EmptyChat(QWidget):
     """Shown instead of messages.
 
+    Attributes:
+        model: which model will answer.
+        place: above the prompts, for what is more urgent than they are.
+
     Signals:
         prompted: (text) put it into the composer.
     """
@@ -168,7 +172,10 @@ class EmptyChat(QWidget):
         for card in self.prompts:
             card.clicked.connect(self._on_card)
         self._row: Box = hbox(*((card, 1) for card in self.prompts), gap=10)
-        self.setLayout(vbox((Mark(40), center), 6, title, 10, self.model, self._row, gap=10))
+        self.place = vbox(gap=0)
+        self.setLayout(
+            vbox((Mark(40), center), 6, title, 10, self.model, self.place, self._row, gap=10)
+        )
 
     def _on_card(self) -> None:
         card = self.sender()

@@ -29,16 +29,36 @@ from engine.protocol.messages import Sampling
 
 TYPED_MS = 500
 NO_SEED = -1
+FILL = (
+    ("system", tr("System prompt")),
+    ("files", tr("Attached files")),
+    ("talk", tr("Conversation")),
+    ("draft", tr("Draft")),
+    ("room", tr("Room for the reply")),
+)
 FIELD = 212  # px: as wide as the panel allows, scroll bar and all
 
 
 @dataclass(frozen=True, slots=True)
 class ContextFill:
-    """Tokens of the conversation, of the draft, and what one may take (0 = unknown)."""
+    """Tokens of the conversation, of the draft, and what one may take (0 = unknown).
+
+    Attributes:
+        system, files: parts of `used`: system prompt, attached files.
+        longest_reply: what the next reply may want.
+    """
 
     used: int = 0
     draft: int = 0
     capacity: int = 0
+    system: int = 0
+    files: int = 0
+    longest_reply: int = 0
+
+    @property
+    def room(self) -> int:
+        """What is left for the next reply."""
+        return max(0, self.capacity - self.used - self.draft)
 
 
 class Inspector(QWidget):
@@ -80,8 +100,9 @@ class Inspector(QWidget):
         self.reset_button = Button(tr("Use the defaults"), "ghost", "undo", small=True)
         self.meter = Bar(height=6, name=tr("Context in use"))
         self._context = Label("", "caption", "text3")
-        self._history = Label("", "meta", "text2", 500)
-        self._draft = Label("", "meta", "text2", 500)
+        self._fill = {part: Label("", "meta", "text2", 500) for part, _ in FILL}
+        self._fill_rows: dict[str, QWidget] = {}
+        self._room = Label("", "caption", "warn", wrap=True)
         self._origin = Label("", "caption", "text3")
         self.setLayout(vbox(Scroll(self._content())))
         self._typed.timeout.connect(self._tell_prompt)
@@ -106,9 +127,8 @@ class Inspector(QWidget):
             self._field("max_tokens", tr("Longest reply"), 1, 1_000_000, 64, 0),
             self._field("seed", tr("Seed, −1 = random"), NO_SEED, 2**31 - 1, 1, 0),
         ]
-        stop = vbox(
-            Label(tr("Stop strings, separated by commas"), "meta", "text2"), self.stop, gap=3
-        )
+        words = Label(tr("Stop strings, separated by commas"), "meta", "text2", wrap=True)
+        stop = vbox(words, self.stop, gap=3)
         return holder(
             vbox(
                 hbox(Label(tr("This chat"), "body", "text", 600), None, self.close_button),
@@ -129,13 +149,18 @@ class Inspector(QWidget):
                 2,
                 hbox(_section(tr("Context")), None, self._context),
                 self.meter,
-                hbox(Label(tr("Conversation"), "meta", "text2"), None, self._history),
-                hbox(Label(tr("Draft"), "meta", "text2"), None, self._draft),
+                *(self._fill_row(part, words) for part, words in FILL),
+                self._room,
                 None,
                 gap=6,
                 pad=(16, 12, 18, 12),
             )
         )
+
+    def _fill_row(self, part: str, words: str) -> QWidget:
+        row = holder(hbox(Label(words, "meta", "text2"), None, self._fill[part]))
+        self._fill_rows[part] = row
+        return row
 
     def show_prompt(self, text: str) -> None:
         """Show the system prompt of another chat; what is being typed stays."""
@@ -171,8 +196,24 @@ class Inspector(QWidget):
             all=figures.tokens(fill.capacity),
         )
         self._context.set_text(whole if fill.capacity else tr("No model"))
-        self._history.set_text(figures.tokens(fill.used))
-        self._draft.set_text(figures.tokens(fill.draft))
+        talk = max(0, fill.used - fill.system - fill.files)
+        counts = (fill.system, fill.files, talk, fill.draft, fill.room)
+        for (part, _), count in zip(FILL, counts, strict=True):
+            self._fill[part].set_text(figures.tokens(count))
+        self._fill_rows["system"].setVisible(fill.system > 0)
+        self._fill_rows["files"].setVisible(fill.files > 0)
+        self._fill_rows["room"].setVisible(fill.capacity > 0)
+        self._show_room(fill)
+
+    def _show_room(self, fill: ContextFill) -> None:
+        """Say what follows where the next reply may not fit; nothing is ever dropped."""
+        words = ""
+        if fill.capacity and not fill.room:
+            words = tr("Too long for one more reply. Raise the context on the Performance page.")
+        elif fill.capacity and fill.room < fill.longest_reply:
+            words = tr("The next reply may end early. Nothing earlier is dropped.")
+        self._room.set_text(words)
+        self._room.setVisible(bool(words))
 
     def flush(self) -> None:
         """Hand on what is typed now; called before another chat is shown."""

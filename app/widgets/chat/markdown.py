@@ -6,11 +6,7 @@ become readable text. Called by the message body widget.
 
 import re
 from collections.abc import Sequence
-from typing import Literal
-
-from markdown_it import MarkdownIt
-from markdown_it.rules_inline import StateInline
-from markdown_it.token import Token
+from typing import TYPE_CHECKING, Literal
 
 from app.widgets.chat.blocks import (
     Block,
@@ -26,6 +22,11 @@ from app.widgets.chat.blocks import (
 )
 from app.widgets.chat.math_text import readable
 
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+
 _URL = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
 _DISPLAY = re.compile(r"\A\s*(?:\$\$(.+?)\$\$|\\\[(.+?)\\\])\s*\Z", re.DOTALL)
 _MATH = re.compile(
@@ -34,15 +35,17 @@ _MATH = re.compile(
 _FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$", re.MULTILINE)
 
 
-def parser() -> MarkdownIt:
+def parser() -> "MarkdownIt":
     """Return a parser: CommonMark with tables and strike-through, raw HTML off."""
+    from markdown_it import MarkdownIt  # with the first reply; an empty chat needs none
+
     md = MarkdownIt("commonmark", {"html": False, "maxNesting": 24})
     md.enable(["table", "strikethrough"])
     md.inline.ruler.before("escape", "math", _math_rule)
     return md
 
 
-def parse(text: str, md: MarkdownIt | None = None) -> tuple[Block, ...]:
+def parse(text: str, md: "MarkdownIt | None" = None) -> tuple[Block, ...]:
     """Return the blocks of a whole text."""
     return blocks_from((md or parser()).parse(text))
 
@@ -78,7 +81,7 @@ def plain_blocks(text: str) -> tuple[Block, ...]:
 class _Reader:
     """Walks the flat token list of markdown-it."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(self, tokens: "Sequence[Token]") -> None:
         self._tokens, self._at = tokens, 0
 
     def blocks(self, until: str = "") -> tuple[Block, ...]:
@@ -93,7 +96,7 @@ class _Reader:
                 found.append(block)
         return tuple(found)
 
-    def _block(self, token: Token) -> Block | None:
+    def _block(self, token: "Token") -> Block | None:
         match token.type:
             case "paragraph_open" | "heading_open":
                 return self._paragraph(token)
@@ -113,7 +116,7 @@ class _Reader:
             case _:
                 return None
 
-    def _paragraph(self, token: Token) -> Block:
+    def _paragraph(self, token: "Token") -> Block:
         inline = self._tokens[self._at]
         self._at += 2  # the inline token and the closing one
         if token.type == "heading_open":
@@ -151,7 +154,7 @@ class _Reader:
         return Table(tuple(head), tuple(tuple(row) for row in body), tuple(aligns))
 
 
-def blocks_from(tokens: Sequence[Token]) -> tuple[Block, ...]:
+def blocks_from(tokens: "Sequence[Token]") -> tuple[Block, ...]:
     """Return the blocks of markdown-it's tokens."""
     return _Reader(tokens).blocks()
 
@@ -165,7 +168,7 @@ def _language(info: str) -> str:
     return words[0] if words else ""
 
 
-def _runs(inline: Token) -> Runs:
+def _runs(inline: "Token") -> Runs:
     """Return the runs of one inline token, neighbours in the same style merged."""
     runs: list[Run] = []
     bold = italic = strike = 0
@@ -229,7 +232,7 @@ def _style(run: Run) -> tuple[bool, bool, bool, bool, str]:
     return (run.bold, run.italic, run.strike, run.code, run.href)
 
 
-def _math_rule(state: StateInline, silent: bool) -> bool:
+def _math_rule(state: "StateInline", silent: bool) -> bool:
     """Inline rule of markdown-it: a formula becomes one token of readable text."""
     if state.src[state.pos] not in "$\\":
         return False

@@ -6,12 +6,14 @@ but read line by line, so that a long listing costs no more per token at its end
 """
 
 import re
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from typing import TYPE_CHECKING
 
 from app.widgets.chat.blocks import Block, Code
 from app.widgets.chat.markdown import blocks_from, parser
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 # A last line that may yet become a list, heading, fence or rule is not shown before it is clear.
 _UNCLEAR = re.compile(r"\A\s{0,3}(?:[-=*_#`~>+]{1,3}|[|:\- ]+|\d{1,3}[.)]?)\s*\Z")
@@ -20,7 +22,7 @@ _UNCLEAR = re.compile(r"\A\s{0,3}(?:[-=*_#`~>+]{1,3}|[|:\- ]+|\d{1,3}[.)]?)\s*\Z
 class _Fence:
     """An open code block: its closing mark, and the lines so far."""
 
-    def __init__(self, token: Token) -> None:
+    def __init__(self, token: "Token") -> None:
         mark = token.markup
         self.closing = re.compile(rf"\A {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*\Z")
         self.mark = mark[0]
@@ -35,7 +37,7 @@ class MarkdownStream:
     is the rest that may change with the next call.
     """
 
-    def __init__(self, md: MarkdownIt | None = None) -> None:
+    def __init__(self, md: "MarkdownIt | None" = None) -> None:
         self._md = md or parser()
         self._length = 0
         self._tail = ""  # not closed yet; inside a fence, its unfinished last line
@@ -115,12 +117,12 @@ class MarkdownStream:
         return f"{head}\n" if head and _UNCLEAR.match(last) else self._tail
 
     @staticmethod
-    def _is_open(token: Token, source: str) -> bool:
+    def _is_open(token: "Token", source: str) -> bool:
         """Whether a fence token has its opening line only, or no closing one."""
         closing = _Fence(token).closing
         return not any(closing.match(line) for line in source.split("\n")[1:])
 
-    def _begin_fence(self, token: Token, source: str) -> None:
+    def _begin_fence(self, token: "Token", source: str) -> None:
         opening, _, rest = source.partition("\n")
         self._indent = len(opening) - len(opening.lstrip(" "))
         self._fence = _Fence(token)

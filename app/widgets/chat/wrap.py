@@ -50,7 +50,7 @@ class Wrap(QLayout):
 
     def sizeHint(self) -> QSize:
         """One line is best."""
-        widths = [item.sizeHint().width() for item in self._items]
+        widths = [item.sizeHint().width() for item in self._items if not item.isEmpty()]
         return QSize(sum(widths) + px(GAP) * max(0, len(widths) - 1), self.minimumSize().height())
 
     def minimumSize(self) -> QSize:
@@ -65,6 +65,8 @@ class Wrap(QLayout):
         gap = px(GAP)
         x, y, line = rect.x(), rect.y(), 0
         for item in self._items:
+            if item.isEmpty():
+                continue  # hidden
             size = item.sizeHint()
             if x > rect.x() and x + size.width() > rect.right() + 1:
                 x, y, line = rect.x(), y + line + gap, 0

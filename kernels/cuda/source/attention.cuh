@@ -42,6 +42,8 @@ constexpr int kTileChunks = 2 * kTile * kChunks;
 constexpr int kTileLoads = (kTileChunks + kAttentionThreads - 1) / kAttentionThreads;
 constexpr int kWidth = kHeadDim % 128 == 0 ? 4 : kHeadDim % 64 == 0 ? 2 : 1;  // values of a lane
 constexpr int kRuns = kHeadDim / (kWidth * kWarpLanes);
+constexpr int kOwn = kHeadDim / kWarpLanes;      // values of a head that a lane has
+constexpr int kPartsAhead = 64 / kOwn;           // parts on their way while they are combined
 constexpr int kQueryWidth = FT_HEADS * kHeadDim, kKeyWidth = FT_KV_HEADS * kHeadDim;
 constexpr float kLowest = -1e30f;  // below every score; a difference of two is finite
 
@@ -49,7 +51,7 @@ struct AttentionShared {
     alignas(16) uint16_t keys[kTile][kPitch];
     alignas(16) uint16_t values[kTile][kPitch];
     alignas(16) float queries[kBlockHeads][kHeadDim];
-    alignas(16) float new_key[kHeadDim];
+    alignas(16) float fresh[2][kHeadDim];  // the new token's key and value
 };
 
 struct Attention {
@@ -92,18 +94,23 @@ struct Attention {
         }
     }
 
-    // A head's RMS norm and rotation, by one warp; value d turns with value d + D/2.
-    __device__ void norm_and_rotate(const float* from, const float* norm, float scale, float* to) {
+    // Requests a head's values, for `norm_and_rotate`.
+    __device__ static void request(const float* from, float (&value)[kOwn]) {
         const int lane = threadIdx.x % kWarpLanes;
-        float value[kHeadDim / kWarpLanes], squares = 0.0f;
 #pragma unroll
-        for (int i = 0; i < kHeadDim / kWarpLanes; i++) {
-            value[i] = __ldcg(from + lane + i * kWarpLanes);
-            squares = __fmaf_rn(value[i], value[i], squares);
-        }
+        for (int i = 0; i < kOwn; i++) value[i] = __ldcg(from + lane + i * kWarpLanes);
+    }
+
+    // A head's RMS norm and rotation, by one warp; value d turns with value d + D/2.
+    __device__ void norm_and_rotate(const float (&value)[kOwn], const float* norm, float scale,
+                                    float* to) {
+        const int lane = threadIdx.x % kWarpLanes;
+        float squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kOwn; i++) squares = __fmaf_rn(value[i], value[i], squares);
         const float inverse = rsqrtf(warp_sum(squares) / kHeadDim + a.eps);
 #pragma unroll
-        for (int i = 0; i < kHeadDim / kWarpLanes; i++)
+        for (int i = 0; i < kOwn; i++)
             to[lane + i * kWarpLanes] = value[i] * inverse * __ldg(norm + lane + i * kWarpLanes);
         __syncwarp();
         const float2* turns = a.rotary + size_t(position) * (kHeadDim / 2);
@@ -116,22 +123,22 @@ struct Attention {
         __syncwarp();
     }
 
-    // The new token's key and value, rounded, to the tile and (by one CTA of the head) the pool.
+    // Where the new token's key (which = 0) or value (1) comes from.
+    __device__ const float* fresh(int which) const {
+        const float* mine = a.qkv + size_t(row) * (kQueryWidth + 2 * kKeyWidth) + kQueryWidth;
+        return mine + which * kKeyWidth + kv_head * kHeadDim;
+    }
+
+    // The new token's key and value, rounded, to the tile and (by one CTA of the head) the pool: by
+    // the warp that has them in `shared.fresh`.
     __device__ void append(int begin) {
         const int lane = threadIdx.x % kWarpLanes, warp = threadIdx.x / kWarpLanes;
-        const float* const mine = a.qkv + size_t(row) * (kQueryWidth + 2 * kKeyWidth);
-        const float* source = mine + kQueryWidth + kKeyWidth + kv_head * kHeadDim;
         if (warp > 1) return;
-        if (warp == 0) {
-            source = mine + kQueryWidth + kv_head * kHeadDim;
-            norm_and_rotate(source, a.key_norm, 1.0f, shared.new_key);
-        }
         uint16_t* to = warp == 0 ? shared.keys[position - begin] : shared.values[position - begin];
         uint32_t* pool = reinterpret_cast<uint32_t*>(cell(position, warp));
         for (int i = lane; i < kHeadDim / 2; i += kWarpLanes) {
-            const float low = warp ? __ldcg(source + 2 * i) : shared.new_key[2 * i];
-            const float high = warp ? __ldcg(source + 2 * i + 1) : shared.new_key[2 * i + 1];
-            const uint32_t pair = bf16_pair(low, high);
+            const float* const from = shared.fresh[warp] + 2 * i;
+            const uint32_t pair = bf16_pair(from[0], from[1]);
             reinterpret_cast<uint32_t*>(to)[i] = pair;
             if (head_block == 0) pool[i] = pair;
         }
@@ -156,7 +163,7 @@ struct Attention {
     }
 
     // Adds one token's value, weighted; a lane holds kRuns runs of kWidth neighbours.
-    __device__ void add_value(float (&sum)[kRuns * kWidth], int token, float weight) const {
+    __device__ void add_value(float (&sum)[kOwn], int token, float weight) const {
         const int lane = threadIdx.x % kWarpLanes;
 #pragma unroll
         for (int run = 0; run < kRuns; run++) {
@@ -178,13 +185,45 @@ struct Attention {
         }
     }
 
+    // A lane's runs of a head: kWidth neighbours, kWidth times 32 values apart.
+    __device__ static void take(const float* from, float (&to)[kOwn]) {
+        from += threadIdx.x % kWarpLanes * kWidth;
+#pragma unroll
+        for (int run = 0; run < kRuns; run++, from += kWidth * kWarpLanes) {
+            float* const t = to + run * kWidth;
+            if constexpr (kWidth == 4) {
+                const float4 v = __ldcg(reinterpret_cast<const float4*>(from));
+                t[0] = v.x, t[1] = v.y, t[2] = v.z, t[3] = v.w;
+            } else if constexpr (kWidth == 2) {
+                const float2 v = __ldcg(reinterpret_cast<const float2*>(from));
+                t[0] = v.x, t[1] = v.y;
+            } else {
+                t[0] = __ldcg(from);
+            }
+        }
+    }
+    __device__ static void put(float* to, const float (&from)[kOwn]) {
+        to += threadIdx.x % kWarpLanes * kWidth;
+#pragma unroll
+        for (int run = 0; run < kRuns; run++, to += kWidth * kWarpLanes) {
+            const float* const f = from + run * kWidth;
+            if constexpr (kWidth == 4) {
+                __stcg(reinterpret_cast<float4*>(to), make_float4(f[0], f[1], f[2], f[3]));
+            } else if constexpr (kWidth == 2) {
+                __stcg(reinterpret_cast<float2*>(to), make_float2(f[0], f[1]));
+            } else {
+                __stcg(to, f[0]);
+            }
+        }
+    }
+
     // Combines the parts of this warp's head, in rising order.
     __device__ void combine(int head, int parts) const {
         const int lane = threadIdx.x % kWarpLanes;
         const size_t place = size_t(row) * FT_HEADS + head;
         const float2* const stats = a.stats + place * FT_SPLITS;
         const float* const sums = a.sums + place * FT_SPLITS * kHeadDim;
-        float highest = kLowest, total = 0.0f, sum[kRuns * kWidth] = {};
+        float highest = kLowest, total = 0.0f, sum[kOwn] = {};
         for (int part = lane; part < parts; part += kWarpLanes)
             highest = fmaxf(highest, __ldcg(&stats[part]).x);
         highest = warp_max(highest);
@@ -197,27 +236,29 @@ struct Attention {
             }
             total += warp_sum(weights);
             const int count = min(kWarpLanes, parts - first);
-#pragma unroll 8
-            for (int i = 0; i < count; i++) {
-                const float* const from = sums + size_t(first + i) * kHeadDim;
-                const float share = __shfl_sync(kAllLanes, factor, i);
+            for (int i = 0; i < count; i += kPartsAhead) {
+                float part[kPartsAhead][kOwn];
 #pragma unroll
-                for (int j = 0; j < kRuns * kWidth; j++)
-                    sum[j] = __fmaf_rn(share, __ldcg(from + j / kWidth * kWidth * kWarpLanes +
-                                                     lane * kWidth + j % kWidth), sum[j]);
+                for (int k = 0; k < kPartsAhead; k++)
+                    if (i + k < count) take(sums + size_t(first + i + k) * kHeadDim, part[k]);
+#pragma unroll
+                for (int k = 0; k < kPartsAhead; k++) {
+                    const float share = __shfl_sync(kAllLanes, factor, (i + k) % kWarpLanes);
+                    if (i + k >= count) continue;
+#pragma unroll
+                    for (int j = 0; j < kOwn; j++) sum[j] = __fmaf_rn(share, part[k][j], sum[j]);
+                }
             }
         }
-        float* const to = a.output + size_t(row) * kQueryWidth + head * kHeadDim;
 #pragma unroll
-        for (int j = 0; j < kRuns * kWidth; j++)
-            __stcg(to + j / kWidth * kWidth * kWarpLanes + lane * kWidth + j % kWidth,
-                   sum[j] / total);
+        for (float& value : sum) value /= total;
+        put(a.output + size_t(row) * kQueryWidth + head * kHeadDim, sum);
     }
 };
 
 __device__ __forceinline__ void attend(const AttentionArguments& a) {
     __shared__ AttentionShared shared;
-    const int part = blockIdx.x, row = blockIdx.z, position = __ldg(a.positions + row);
+    const int part = blockIdx.x, row = blockIdx.z, position = __ldcg(a.positions + row);
     const int lane = threadIdx.x % kWarpLanes, warp = threadIdx.x / kWarpLanes;
     const int context = position + 1;
     const int tiles = ((context + FT_SPLITS - 1) / FT_SPLITS + kTile - 1) / kTile;  // of a part
@@ -233,13 +274,23 @@ __device__ __forceinline__ void attend(const AttentionArguments& a) {
     const int head = work.kv_head * kShare + of_share;
     work.load(begin, end);
     wait_for_previous_kernel();
+    float query[kOwn], fresh[kOwn];
+    const bool appends = begin <= position && position < end && warp < 2;
+    if (has_head)
+        work.request(a.qkv + size_t(row) * (kQueryWidth + 2 * kKeyWidth) + head * kHeadDim, query);
+    if (appends) work.request(work.fresh(warp), fresh);
     if (has_head) {
         // Scores in powers of two: exp(s) = exp2(s log2 e).
         const float scale = 1.44269504f / sqrtf(float(kHeadDim));
-        const float* query = a.qkv + size_t(row) * (kQueryWidth + 2 * kKeyWidth) + head * kHeadDim;
         work.norm_and_rotate(query, a.query_norm, scale, shared.queries[warp]);
     }
-    float highest = kLowest, total = 0.0f, sum[kRuns * kWidth] = {};
+    if (appends && warp == 0) work.norm_and_rotate(fresh, a.key_norm, 1.0f, shared.fresh[0]);
+    if (appends && warp == 1) {
+#pragma unroll
+        for (int i = 0; i < kOwn; i++) shared.fresh[1][lane + i * kWarpLanes] = fresh[i];
+        __syncwarp();
+    }
+    float highest = kLowest, total = 0.0f, sum[kOwn] = {};
     for (int first = begin; first < end; first += kTile) {
         if (first > begin) __syncthreads();  // all warps are done with the tile before
         work.store(first);
@@ -262,11 +313,7 @@ __device__ __forceinline__ void attend(const AttentionArguments& a) {
     }
     if (has_head) {
         const size_t place = (size_t(row) * FT_HEADS + head) * FT_SPLITS + part;
-#pragma unroll
-        for (int j = 0; j < kRuns * kWidth; j++)
-            __stcg(a.sums + place * kHeadDim + j / kWidth * kWidth * kWarpLanes + lane * kWidth +
-                       j % kWidth,
-                   sum[j]);
+        work.put(a.sums + place * kHeadDim, sum);
         if (lane == 0) __stcg(a.stats + place, make_float2(highest, total));
     }
     unsigned* const ticket = a.tickets + row * FT_KV_HEADS * kHeadBlocks + blockIdx.y;

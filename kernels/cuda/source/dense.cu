@@ -100,13 +100,14 @@ struct FinishArguments {
     uint64_t* bests;          // [gridDim.x][R]
     unsigned* ticket;         // 0
     int* ids;                 // [R]: the highest logit's token, the lowest id among equals; -1: NaN
+    int* positions;           // [R]; each one more, for the next step
     const int64_t* counters;  // [num_counters], copied to the report
     const int64_t* errors;    // one
     int64_t* step;            // one; this step's number is one more
     StepReport* report;
     int num_counters;
 };
-static_assert(sizeof(FinishArguments) == 72, "kernels.cuda.dense_arguments mirrors it");
+static_assert(sizeof(FinishArguments) == 80, "kernels.cuda.dense_arguments mirrors it");
 
 constexpr uint64_t kNanKey = ~uint64_t(0);
 
@@ -157,6 +158,7 @@ extern "C" __global__ void __launch_bounds__(kFinishThreads) finish_step(FinishA
             const int id = best == kNanKey ? -1 : int(0xffffffffu - uint32_t(best));
             a.ids[warp] = id;
             a.report->ids[warp] = id;
+            a.positions[warp]++;
         }
     }
     for (int i = threadIdx.x; i < a.num_counters; i += kFinishThreads)

@@ -13,10 +13,13 @@ namespace freetoken {
 constexpr int kLaneValues = 8;                    // of a chunk of 256
 constexpr int kChunks = (kHidden + 255) / 256;    // of a row; the last may be shorter
 constexpr int kLinesOfWarp = 2 * kUnitRows / kWarps;  // gate r, gate r + 1, up r, up r + 1
+// Bytes of weights on their way to one lane, from slots and over the link.
 #ifndef FT_HELD_BYTES
-#define FT_HELD_BYTES (FT_ROWS == 1 ? 128 : 256)
+#define FT_HELD_BYTES (FT_ROWS == 1 ? 64 : 256)
 #endif
-constexpr int kHeldBytes = FT_HELD_BYTES;         // weights on their way to one lane
+#ifndef FT_LINK_BYTES
+#define FT_LINK_BYTES (FT_ROWS == 1 ? 128 : 256)
+#endif
 
 // Eight stored weights.
 #if FT_ENCODING == 0
@@ -55,21 +58,27 @@ constexpr size_t kValuesBytes = 3 * kUnitRows * kLineBytes;
 constexpr int kGroup = kHasScales ? FT_GROUP : kHidden;
 constexpr int kScales = kHasScales ? (kHidden + kGroup - 1) / kGroup : 1;  // along a row
 
-// What a lane has in flight: whole lines of the warp's four if they fit, else pieces of one.
-constexpr int kHeldWeights = kHeldBytes / static_cast<int>(sizeof(Weights));
-constexpr int kLinesHeld = kChunks * kLinesOfWarp <= kHeldWeights ? 4
-                           : kChunks * 2 <= kHeldWeights          ? 2
-                                                                  : 1;
-constexpr int kChunksHeld = kChunks < kHeldWeights ? kChunks : kHeldWeights;
-constexpr int kPieces = (kChunks + kChunksHeld - 1) / kChunksHeld;
-constexpr bool kRagged = kPieces > 1 || kHidden % 256 != 0;  // lanes may hold nothing of a chunk
-constexpr int kLinesAtOnce = kLinesHeld < 2 ? 1 : 2;  // that one dot makes, of the same input
 static_assert(kLinesOfWarp == 4, "two rows of gate and of up");
 
-// Rows of down that a thread has in flight; all, where their accumulators are many.
-constexpr int kRowsHeld = kRowsAtOnce > 1 || kHeldWeights > kUnitRows ? kUnitRows : kHeldWeights;
-static_assert(kUnitRows % kRowsHeld == 0, "whole parts");
-static_assert(kPieces == 1 || kRowsAtOnce == 1, "a row's accumulators outlive a piece");
+// What a lane has in flight: whole lines of the warp's four if they fit, else pieces of one.
+template <int kHeldBytes>
+struct Cut {
+    static constexpr int kWeights = kHeldBytes / static_cast<int>(sizeof(Weights));
+    static constexpr int kLines = kChunks * kLinesOfWarp <= kWeights ? 4
+                                  : kChunks * 2 <= kWeights          ? 2
+                                                                     : 1;
+    static constexpr int kLinesAtOnce = kLines < 2 ? 1 : 2;  // of one dot, with the same input
+    static constexpr int kChunksHeld = kChunks < kWeights ? kChunks : kWeights;
+    static constexpr int kPieces = (kChunks + kChunksHeld - 1) / kChunksHeld;
+    // Lanes may hold nothing of a chunk.
+    static constexpr bool kRagged = kPieces > 1 || kHidden % 256 != 0;
+    // Rows of down that a thread has in flight; all, where their accumulators are many.
+    static constexpr int kDownRows = kRowsAtOnce > 1 || kWeights > kUnitRows ? kUnitRows : kWeights;
+    static_assert(kUnitRows % kDownRows == 0, "whole parts");
+    static_assert(kPieces == 1 || kRowsAtOnce == 1, "a row's accumulators outlive a piece");
+};
+template <bool Through>
+using CutOf = Cut<Through ? FT_LINK_BYTES : FT_HELD_BYTES>;
 
 // Shared memory of a CTA that computes units.
 struct UnitScratch {
@@ -147,15 +156,16 @@ __device__ __forceinline__ float tree(const float (&acc)[1][kLaneValues]) {
     return __fadd_rn(z, other_lane(z, 8));
 }
 
-// Adds chunks [first, first + kChunksHeld) of kLinesAtOnce lines to their accumulators.
-__device__ __forceinline__ void multiply(const Weights (&w)[kLinesAtOnce][kChunksHeld], int first,
-                                         const float* x, const float* scales,
-                                         float (&acc)[kLinesAtOnce][kLaneValues]) {
+// Adds chunks [first, first + C::kChunksHeld) of C::kLinesAtOnce lines to their accumulators.
+template <class C>
+__device__ __forceinline__ void multiply(const Weights (&w)[C::kLinesAtOnce][C::kChunksHeld],
+                                         int first, const float* x, const float* scales,
+                                         float (&acc)[C::kLinesAtOnce][kLaneValues]) {
     const int lane = threadIdx.x % kWarpLanes;
 #pragma unroll
-    for (int c = 0; c < kChunksHeld; c++) {
+    for (int c = 0; c < C::kChunksHeld; c++) {
         const int at = (first + c) * 256 + lane * kLaneValues;
-        if (kRagged && at >= kHidden) break;
+        if (C::kRagged && at >= kHidden) break;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float4 in = *reinterpret_cast<const float4*>(x + at + 4 * half);
@@ -165,7 +175,7 @@ __device__ __forceinline__ void multiply(const Weights (&w)[kLinesAtOnce][kChunk
                 in.z = __fmul_rn(in.z, scale), in.w = __fmul_rn(in.w, scale);
             }
 #pragma unroll
-            for (int l = 0; l < kLinesAtOnce; l++) {
+            for (int l = 0; l < C::kLinesAtOnce; l++) {
                 float value[4];
                 unpack(w[l][c], half, value);
                 float* sum = acc[l] + 4 * half;
@@ -215,57 +225,59 @@ __device__ __forceinline__ Weights load_weights(const uint8_t* from, bool again)
 template <bool Through, class Prepare>
 __device__ __forceinline__ void gate_and_up(const uint8_t* source, uint8_t* target, bool again,
                                             int count, UnitScratch& s, Prepare prepare) {
+    using C = CutOf<Through>;
     const int lane = threadIdx.x % kWarpLanes;
     bool prepared = false;
 #pragma unroll 1
-    for (int group = 0; group < kLinesOfWarp; group += kLinesHeld) {
-        float acc[kLinesAtOnce][kLaneValues];
+    for (int group = 0; group < kLinesOfWarp; group += C::kLines) {
+        float acc[C::kLinesAtOnce][kLaneValues];
 #pragma unroll 1
-        for (int piece = 0; piece < kPieces; piece++) {
-            const int first = piece * kChunksHeld;
-            Weights w[kLinesHeld / kLinesAtOnce][kLinesAtOnce][kChunksHeld];
+        for (int piece = 0; piece < C::kPieces; piece++) {
+            const int first = piece * C::kChunksHeld;
+            Weights w[C::kLines / C::kLinesAtOnce][C::kLinesAtOnce][C::kChunksHeld];
 #pragma unroll
-            for (int l = 0; l < kLinesHeld; l++) {
+            for (int l = 0; l < C::kLines; l++) {
                 const size_t line = line_of_warp(group + l) * kLineBytes;
 #pragma unroll
-                for (int c = 0; c < kChunksHeld; c++) {
+                for (int c = 0; c < C::kChunksHeld; c++) {
                     const int block = (first + c) * kWarpLanes + lane;
-                    if (kRagged && block >= kHidden / kLaneValues) break;
+                    if (C::kRagged && block >= kHidden / kLaneValues) break;
                     const size_t at = line + block * sizeof(Weights);
-                    w[l / kLinesAtOnce][l % kLinesAtOnce][c] = load_weights(source + at, again);
+                    w[l / C::kLinesAtOnce][l % C::kLinesAtOnce][c] =
+                        load_weights(source + at, again);
                 }
             }
             if (!prepared) prepare();
             prepared = true;
             if (Through && target) {
 #pragma unroll
-                for (int l = 0; l < kLinesHeld; l++) {
+                for (int l = 0; l < C::kLines; l++) {
                     const size_t line = line_of_warp(group + l) * kLineBytes;
 #pragma unroll
-                    for (int c = 0; c < kChunksHeld; c++) {
+                    for (int c = 0; c < C::kChunksHeld; c++) {
                         const int block = (first + c) * kWarpLanes + lane;
-                        if (kRagged && block >= kHidden / kLaneValues) break;
+                        if (C::kRagged && block >= kHidden / kLaneValues) break;
                         const size_t at = line + block * sizeof(Weights);
                         *reinterpret_cast<Weights*>(target + at) =
-                            w[l / kLinesAtOnce][l % kLinesAtOnce][c];
+                            w[l / C::kLinesAtOnce][l % C::kLinesAtOnce][c];
                     }
                 }
             }
 #pragma unroll 1
             for (int n = 0; n < count; n++) {
 #pragma unroll
-                for (int l = 0; l < kLinesHeld; l += kLinesAtOnce) {
+                for (int l = 0; l < C::kLines; l += C::kLinesAtOnce) {
                     const int line = line_of_warp(group + l);
                     if (piece == 0) {
 #pragma unroll
-                        for (int i = 0; i < kLinesAtOnce * kLaneValues; i++)
+                        for (int i = 0; i < C::kLinesAtOnce * kLaneValues; i++)
                             acc[i / kLaneValues][i % kLaneValues] = 0.0f;
                     }
-                    multiply(w[l / kLinesAtOnce], first, s.x[n], s.scales[line % 2], acc);
-                    if (piece + 1 < kPieces) continue;
+                    multiply<C>(w[l / C::kLinesAtOnce], first, s.x[n], s.scales[line % 2], acc);
+                    if (piece + 1 < C::kPieces) continue;
                     const float sum = tree(acc);
                     const int half = lane / 16;
-                    if (lane % 16 == 0 && half < kLinesAtOnce)
+                    if (lane % 16 == 0 && half < C::kLinesAtOnce)
                         s.sums[n][line % 2 * kUnitRows + line / 2 + half] = sum;
                 }
             }
@@ -278,20 +290,21 @@ __device__ __forceinline__ void gate_and_up(const uint8_t* source, uint8_t* targ
 template <bool Through>
 __device__ __forceinline__ void down(const uint8_t* source, uint8_t* target, bool again, int count,
                                      float* partial, UnitScratch& s) {
+    using C = CutOf<Through>;
     bool active = false;
 #pragma unroll 1
     for (int first = 0; first < kHidden / kLaneValues; first += kThreads) {
         const int block = first + static_cast<int>(threadIdx.x);
         const bool mine = block < kHidden / kLaneValues;
-        Weights w[kRowsHeld];
+        Weights w[C::kDownRows];
         const size_t place = 2 * kUnitRows * kLineBytes + block * sizeof(Weights);
         const auto take = [&](int row) {
 #pragma unroll
-            for (int r = 0; r < kRowsHeld; r++)
+            for (int r = 0; r < C::kDownRows; r++)
                 w[r] = load_weights(source + place + (row + r) * kLineBytes, again);
             if (Through && target) {
 #pragma unroll
-                for (int r = 0; r < kRowsHeld; r++)
+                for (int r = 0; r < C::kDownRows; r++)
                     *reinterpret_cast<Weights*>(target + place + (row + r) * kLineBytes) = w[r];
             }
         };
@@ -312,12 +325,12 @@ __device__ __forceinline__ void down(const uint8_t* source, uint8_t* target, boo
             float acc[kLaneValues] = {};
 #pragma unroll
             for (int r = 0; r < kUnitRows; r++) {
-                if (r > 0 && r % kRowsHeld == 0) take(r);
+                if (r > 0 && r % C::kDownRows == 0) take(r);
                 const float a = s.act[n][r];
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     float value[4];
-                    unpack(w[r % kRowsHeld], half, value);
+                    unpack(w[r % C::kDownRows], half, value);
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         acc[4 * half + i] = __fmaf_rn(a, value[i], acc[4 * half + i]);

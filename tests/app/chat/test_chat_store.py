@@ -314,7 +314,7 @@ def test_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, damage):
 
 
 def test_full_disk_keeps_text_in_memory_and_saves_it_later(tmp_path):
-    """What arrives while the disk is full stays readable, and is on disk once there is room."""
+    """D-07: what comes while the disk is full stays readable, and is on disk once there is room."""
     now = [1000.0]
     store = ChatStore(tmp_path, clock=lambda: now[0])
     heard = []

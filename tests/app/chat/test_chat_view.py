@@ -631,6 +631,24 @@ def test_context_is_shown_against_its_capacity(page, client):
     assert page.inspector._context.text() == "1.0K of 4K tokens"
 
 
+def test_context_parts_and_the_room_for_a_reply_are_shown(page, client):
+    """What takes it, what is left, and a word before the next reply would not fit."""
+    page.shortcut("context")
+    meter, box = page.vm.context, page.inspector
+    assert box._fill_rows["files"].isHidden()
+    meter._history_tokens, meter._without = 3500, {"system": 3000, "files": 2500}
+    meter.changed.emit()
+    shown = {part: box._fill[part].text() for part in ("system", "files", "talk", "room")}
+    assert shown == {"system": "500", "files": "1.0K", "talk": "2.0K", "room": "596"}
+    assert box._room.isHidden()
+    page.vm.change_sampling(max_tokens=2000)
+    assert "may end early" in box._room.text()
+    meter._history_tokens = 4096
+    meter.changed.emit()
+    assert "Performance" in box._room.text()
+    assert not box._room.isHidden()
+
+
 def test_dropped_file_is_a_chip_until_it_is_sent_or_taken_away(page, client, tmp_path, qtbot):
     """G-04: chips in the composer and the message; a click takes away, or unfolds the text."""
     paths = [tmp_path / "a.txt", tmp_path / "b.py"]

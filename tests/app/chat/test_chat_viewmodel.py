@@ -427,6 +427,27 @@ def test_context_counts_history_and_draft_apart(vm, client, qtbot):
     assert vm.context.draft_tokens == 0
 
 
+def test_context_then_system_prompt_and_files_are_told_apart(vm, client):
+    """Honest to the part: what is missing without them; a chat of a prompt alone is the prompt."""
+    vm.set_system_prompt("Be brief.")
+    vm.context._timer.timeout.emit()
+    client.token_count.emit(m.TokenCount(id=f"count-{len(client.counts)}", num_tokens=9))
+    assert (vm.context.used_tokens, vm.context.system_tokens, vm.context.files_tokens) == (9, 9, 0)
+    vm.talk.attach(vm.talk.chat.id, (m.Part(text="1,2,3", name="a.csv"),))
+    vm.send("q")
+    answer(client)
+    client.counts.clear()
+    vm.context._timer.timeout.emit()
+    whole, turns, bare = client.counts
+    assert [message.role for message in turns] == [message.role for message in whole][1:]
+    assert "a.csv" in whole[1].parts[0].text
+    assert not any("a.csv" in part.text for message in bare for part in message.parts)
+    for number, tokens in enumerate((100, 88, 60), 1):
+        client.token_count.emit(m.TokenCount(id=f"count-{number}", num_tokens=tokens))
+    assert (vm.context.used_tokens, vm.context.system_tokens) == (100, 12)
+    assert vm.context.files_tokens == 40
+
+
 def test_context_while_a_reply_grows_then_its_tokens_are_added(vm, client):
     """The meter moves with the reply; the count leaves that reply out, so nothing counts twice."""
     vm.send("q")

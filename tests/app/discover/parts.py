@@ -81,8 +81,10 @@ class StubKeyring:
 class Parts:
     """Everything that the tab needs."""
 
+    make_jobs = FlowJobs
+
     def __init__(self, folder: Path, *entries, keyring=None):
-        self.jobs, self.library = FlowJobs(), StubLibrary(*entries)
+        self.jobs, self.library = self.make_jobs(), StubLibrary(*entries)
         self.downloads, self.meter = StubDownloads(), StubMeter()
         self.settings = SettingsStore(folder / "settings.json")
         self.secrets = SecretStore(lambda: keyring)

@@ -142,7 +142,7 @@ def test_page_when_strong_then_numbers_and_verdicts(world, view):
     world.ready(GPU)
     said = texts(view)
     for words in (
-        "GeForce RTX 5090, 32.0 GiB", "590.44", "New enough", "192 GiB, 2 modules",
+        "RTX 5090, 32.0 GiB", "590.44", "New enough", "192 GiB, 2 modules",
         "PCIe 5.0 ×16", "All lanes in use", "1180 GB free", "Version 0.1.0 runs, on GeForce",
     ):  # fmt: skip
         assert words in said, said
@@ -238,7 +238,7 @@ def test_engine_step_when_its_libraries_are_missing_then_they_are_offered_there(
 ):
     """A shell without an engine does not send a newcomer to the settings."""
     runtime = Runtime()
-    monkeypatch.setattr("app.views.first_run.RuntimeCard", lambda vm: QLabel("install"))
+    monkeypatch.setattr("app.views.first_run.RuntimeCard", lambda _vm, **_: QLabel("install"))
     page = FirstRunView(world.vm, runtime)
     qtbot.addWidget(page)
     page.show()

@@ -230,7 +230,7 @@ def test_page_when_delete_is_asked_then_a_question_with_the_bytes(parts, view):
     row = view._rows[TINY.path]
     row.delete.click()
     dialog = next(c for c in view.children() if isinstance(c, DeleteDialog))
-    assert dialog.keep.isDefault()
+    assert dialog.safe.isDefault()
     assert "38.2 MB" in " ".join(c.text() for c in dialog.children() if hasattr(c, "text"))
     dialog.reject()
     assert parts.library.deleted == []

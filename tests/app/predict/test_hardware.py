@@ -31,7 +31,7 @@ def test_card_and_driver_when_there_is_none_then_no_fault():
     [("590.44", "ok"), ("580.65.06", "ok"), ("579.99", "warn"), ("535", "warn"), ("x", "plain")],
 )
 def test_driver_then_judged_by_its_first_number(version, tone):
-    """As text, "99" would be newer than "580"."""
+    """As text, "99" would be newer than "580". Case C-03: an old one is named before anything."""
     assert h.check_driver(version).tone == tone
 
 

@@ -102,6 +102,31 @@ def test_quit_when_nothing_runs_then_at_once(qtbot, make_client, tmp_path):
         closing.begin()
 
 
+def test_quit_when_a_step_fails_then_the_others_are_taken_and_it_ends(
+    qtbot, make_client, tmp_path, caplog
+):
+    """D-07, G-18: what cannot be written on a full disk must not keep the app from ending."""
+    taken = []
+
+    def fail():
+        raise OSError(28, "No space left on device")
+
+    def step(name):
+        return lambda: taken.append(name)
+
+    jobs = JobRunner(fake_program(), tmp_path / "jobs.json")
+    closing = Closing(
+        make_client(),
+        jobs,
+        first=(fail, step("saved")),
+        last=(step("stopped"), fail, step("closed")),
+    )
+    with qtbot.waitSignal(closing.finished, timeout=500):
+        closing.begin()
+    assert taken == ["saved", "stopped", "closed"]
+    assert [record.exc_info[1].errno for record in caplog.records] == [28, 28]
+
+
 def test_load_and_unload_then_no_gap(qtbot, make_client):
     """G-12: the window goes on beating while a model comes and goes."""
     client = make_client("--load-delay", "0.4")

@@ -81,3 +81,22 @@ def test_stop_then_thread_is_gone(qtbot, meter):
     first(qtbot, meter)
     meter.stop()
     assert "gpu-meter" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_reading_when_another_card_is_in_use_then_of_that_one(qtbot, meter, monkeypatch):
+    """Case M-20: the meter shows the card that the model runs on; a missing one is no error."""
+
+    def handle(index):
+        return index if index < 2 else fail()
+
+    cards = {
+        "nvmlDeviceGetHandleByIndex": handle,
+        "nvmlDeviceGetName": lambda gpu: f"Card {gpu}",
+        "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(used=gpu + 5, total=gpu + 10),
+    }
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(**cards))
+    assert first(qtbot, meter).gpu_name == "Card 0"
+    for card, name in ((1, "Card 1"), (2, None), (0, "Card 0")):
+        meter.follow(card)
+        with qtbot.waitSignal(meter.reading, check_params_cb=lambda r, n=name: r.gpu_name == n):
+            pass

@@ -86,6 +86,27 @@ def test_rotating_file_when_folder_cannot_be_made_then_none(tmp_path):
     assert rotating_file(tmp_path / "logs" / "x.log") is None
 
 
+def test_rotating_file_when_the_disk_is_full_then_lines_are_left_out(tmp_path, monkeypatch, capfd):
+    """D-07: the log of a full disk says nothing on stderr, and closes."""
+
+    class Full:
+        def fail(self, *_):
+            raise OSError(28, "No space left on device")
+
+        write = flush = seek = close = fail
+
+    handler = rotating_file(tmp_path / "x.log")
+    stream, handler.stream = handler.stream, Full()
+    handler.handle(logging.makeLogRecord({"msg": "lost"}))
+    handler.stream = stream
+    handler.handle(logging.makeLogRecord({"msg": "kept"}))
+    handler.stream = Full()
+    handler.close()
+    stream.close()
+    assert "kept" in (tmp_path / "x.log").read_text("utf-8")
+    assert capfd.readouterr().err == ""
+
+
 def test_ring_handler_then_records_with_traceback(qtbot):
     """The app's own exceptions are readable on the Logs page."""
     ring = LogRing()

@@ -4,7 +4,7 @@ from app.services.single_instance import SingleInstance
 
 
 def test_second_start_then_first_is_asked_to_show_itself(qtbot, tmp_path):
-    """The second one hands over its page and ends."""
+    """The second one hands over its page and ends: there is one app, and one engine (case A-17)."""
     first = SingleInstance(tmp_path / "Zoë 空")
     assert first.claim()
     second = SingleInstance(tmp_path / "Zoë 空")

@@ -3,7 +3,7 @@
 import pytest
 
 from app.services.log_ring import LogRing
-from app.viewmodels.logs import LogsViewModel, redacted
+from app.viewmodels.logs import LogsViewModel
 
 
 @pytest.fixture
@@ -62,7 +62,6 @@ def test_report_then_without_personal_data(ring, tmp_path):
     assert "zoe" not in text.lower()
     assert "hf_abc" not in text
     assert "/home/<name>/models" in text
-    assert redacted("mail a.b@example.org token=xyz") == "mail <mail> token=<key>"
 
 
 def test_save_report_when_impossible_then_sentence(ring, tmp_path):

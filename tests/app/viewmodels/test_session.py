@@ -155,7 +155,7 @@ def test_load_refused_then_problem_until_the_next_success(qtbot, world):
 
 
 def test_engine_killed_mid_reply_then_words_within_two_seconds_and_restart(qtbot, world):
-    """Case G-18's sibling: the window knows at once, and a restart brings the model back."""
+    """Case A-20, G-18's sibling: the window knows at once, and a restart brings the model back."""
     one = world("--rate", "20")
     one.add_builtin()
     start(qtbot, one)

@@ -63,7 +63,7 @@ def test_facts_then_versions_and_folders(vm, tmp_path):
 
 
 def test_server_then_off_and_says_why():
-    """Nothing pretends to work before the API exists."""
+    """Nothing pretends to work before the API exists (cases A-17, A-18, A-19)."""
     server = ServerViewModel()
     assert not server.is_available
     assert not server.is_on

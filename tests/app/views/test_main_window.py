@@ -13,6 +13,8 @@ from app.services.gpu_meter import MeterReading
 from app.theme import color, theme
 from app.viewmodels.session_words import Problem
 from app.views.geometry import WindowPlace
+from app.views.help_dialog import HelpDialog
+from app.views.main_window import MainWindow
 from app.views.shortcuts import PAGES
 from app.widgets.look import use
 from engine.protocol import messages as m
@@ -166,6 +168,48 @@ def test_engine_gone_then_cause_and_way_forward_are_shown(qtbot: QtBot, faces: F
     session.trouble = None
     session.changed.emit()
     assert not window.problem.isVisible()
+
+
+def test_refused_model_then_another_can_be_chosen_or_the_band_put_away(
+    qtbot: QtBot, faces: Faces
+) -> None:
+    """The engine is well: nothing forces the person to restart it."""
+    session, window = faces.session, faces.window
+    session.trouble = Problem(kind="load", sentence="It needs 162 GiB.", hint="Free some.")
+    session.changed.emit()
+    assert window.problem.isVisible()
+    assert not window.problem.restart.isVisible()
+    qtbot.mouseClick(window.problem.models, Qt.MouseButton.LeftButton)
+    assert window.page == "models"
+    qtbot.mouseClick(window.problem.close_button, Qt.MouseButton.LeftButton)
+    assert not window.problem.isVisible()
+    session.trouble = TROUBLE
+    session.changed.emit()
+    assert not window.problem.close_button.isVisible()
+    assert not window.problem.models.isVisible()
+
+
+def test_help_then_it_leads_to_the_first_run_again(qtbot: QtBot, tmp_path: Path) -> None:
+    """F1 is where a person looks who wants the first steps once more."""
+    made = make_faces(tmp_path, with_lines=False)
+    pages = {**made.window.pages, "first_run": QLabel("first run")}
+    window = MainWindow(made.session, pages)
+    qtbot.addWidget(window)
+    window.show()
+    window.actions_by_id["help"].trigger()
+    dialog = window.findChild(HelpDialog)
+    dialog.first_run.click()
+    assert window.page == "first_run"
+    assert not dialog.isVisible()
+
+
+def test_card_names_then_only_what_tells_them_apart(faces: Faces) -> None:
+    """The rail has room for "RTX 5090"; the whole name is in the tool tip."""
+    name = "NVIDIA GeForce RTX 5090"
+    faces.session.reading = MeterReading(20 * GIB, 64 * GIB, name, 2 * GIB, 32 * GIB, 61)
+    faces.session.meters_changed.emit()
+    device = faces.window.rail.meters.device
+    assert (device.text(), device.toolTip()) == ("RTX 5090", name)
 
 
 def test_meters_without_gpu_then_the_card_says_emulated(faces: Faces) -> None:

@@ -150,6 +150,25 @@ def test_tray_when_there_is_one_then_yields_and_takes_back(qapp, qtbot, monkeypa
     tray.close()
 
 
+def test_tray_then_the_last_model_is_loaded_or_freed(qapp, qtbot, monkeypatch):
+    """G-01: one entry in the sense of now; while something is written it rests."""
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "show", lambda icon: None)
+    tray = Tray(icon("models"))
+    entry = tray._model
+    assert (entry.text(), entry.isEnabled()) == ("Load the last model", False)
+    tray.set_model(False, True)
+    with qtbot.waitSignal(tray.load_wanted):
+        entry.trigger()
+    tray.set_model(True, True)
+    assert entry.text() == "Unload the model"
+    with qtbot.waitSignal(tray.unload_wanted):
+        entry.trigger()
+    tray.set_model(True, False)
+    assert not entry.isEnabled()
+    tray.close()
+
+
 def test_tray_when_there_is_none_then_nothing_happens(qapp):
     """GNOME without the extension, and tests."""
     tray = Tray(qapp.windowIcon())

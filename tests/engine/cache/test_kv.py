@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from engine.cache import kv
 from engine.cache.kv import KvPool, kv_bytes_per_token
 from engine.cache.pages import PageAllocator
 from engine.forward import PAGE_TOKENS, ForwardBatch
@@ -90,6 +91,32 @@ def test_resize_when_shrunk_and_grown_then_contents_follow() -> None:
     fill(pool, 3, third, 0, 80)
     check(pool, 3, third, 80)
     check(pool, 2, second, 40)
+
+
+@pytest.mark.parametrize("at_once", [0, 1, 2, 3, 64])
+def test_resize_when_many_pages_move_then_no_more_than_a_piece_is_copied_at_once(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shrink asks for no memory of the size of what moves; a piece is one page at least."""
+    pool = make_pool(12)
+    monkeypatch.setattr(kv, "MOVE_BYTES", at_once * pool.page_bytes)
+    tables = [[6, 11], [7, 9], [10, 8]]
+    for name, table in enumerate(tables):
+        fill(pool, name, table, 0, 30)
+    taken = []
+    select = torch.Tensor.index_select
+
+    def watched(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+        taken.append(len(index))
+        return select(tensor, dim, index)
+
+    monkeypatch.setattr(torch.Tensor, "index_select", watched)
+    pool.resize(6, [(source, source - 6) for source in range(6, 12)])
+    monkeypatch.undo()
+    assert sum(taken) == 6
+    assert max(taken) == min(6, max(1, at_once))
+    for name, table in enumerate(tables):
+        check(pool, name, [page - 6 for page in table], 30)
 
 
 def test_resize_when_refused_then_nothing_is_lost() -> None:

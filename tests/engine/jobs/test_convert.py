@@ -58,7 +58,7 @@ def test_convert_job_when_cancelled_half_way_then_nothing_is_left(tmp_path: Path
 def test_convert_job_when_architecture_is_unknown_then_supported_ones_are_listed(
     tmp_path: Path,
 ) -> None:
-    """Before anything is written."""
+    """Before anything is written (case C-08)."""
     source = write_checkpoint(tmp_path / "source")
     write_json(source / "config.json", tiny_config() | {"model_type": "made_up"})
     with pytest.raises(UnsupportedCheckpoint, match="made_up") as caught:
@@ -149,3 +149,19 @@ def test_put_in_place_when_the_rename_fails_then_the_older_one_is_back(
         renew.put_in_place(fresh, target)
     assert (target / "word").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_convert_job_whatever_card_or_driver_there_is_then_it_asks_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cases C-02 and C-03: an old driver, or a card that is not for us, cannot make it wait."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a device was asked for")
+
+    for name in ("torch.cuda._lazy_init", "torch.cuda.is_available", "pynvml.nvmlInit"):
+        monkeypatch.setattr(name, refuse)
+    monkeypatch.setattr("kernels.device.registry.open_device", refuse)
+    source = write_checkpoint(tmp_path / "source", quant="fp8_block")
+    convert.run(spec_of(source, tmp_path / "m"), lambda _: None, lambda: False)
+    assert FtwReader(tmp_path / "m").num_records

@@ -45,7 +45,7 @@ class Shop:
     def __init__(self, folder: Path, index: MockIndex) -> None:
         self.folder, self.index = folder, index
         self.root = DataRoot(folder / "dätä 語")
-        big = os.urandom(5 * BLOCK)
+        self.big = big = os.urandom(5 * BLOCK)
         self.wheels = (
             write_wheel(index.folder, BIG, {f"{BIG}/__init__.py": b"", f"{BIG}/b.bin": big}),
             write_wheel(
@@ -192,6 +192,50 @@ def test_disk_when_it_fills_while_unpacking_then_downloads_stay_and_the_draft_go
     assert installed_lock(shop.target) == shop.lock
 
 
+def test_disk_when_it_fills_while_fetching_then_what_came_stays(shop, monkeypatch):
+    """The sentence names the disk; the next try asks only for the rest."""
+    file, room = shop.wheels[0].file, 2 * BLOCK
+
+    def write(out, data):
+        if out.tell() >= room:
+            raise OSError(28, "No space left on device")
+        out.write(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hub_file, "_write", write)
+        with pytest.raises(DiskFull, match="full"):
+            shop.install()
+    assert newest_runtime(shop.root.runtime) is None
+    assert (shop.downloads / (file + hub_file.PART)).stat().st_size == room
+    before = shop.index.served[file]
+    shop.install()
+    assert installed_lock(shop.target) == shop.lock
+    assert shop.index.served[file] - before == shop.wheels[0].size - room
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_rename_when_the_power_goes_then_a_name_is_whole_or_none(shop, monkeypatch, step):
+    """A repair replaces a folder by two renames; the program is gone before either."""
+    shop.install()
+    real, calls = runtime.rename, []
+
+    def dies(source, target):
+        calls.append(source)
+        if len(calls) == step:
+            raise SystemExit
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "rename", dies)
+        with pytest.raises(SystemExit):
+            shop.install(repair=True)
+    found = newest_runtime(shop.root.runtime)
+    assert found == (shop.target if step == 1 else None)
+    shop.install()
+    assert (shop.target / "ftsmall.py").read_bytes() == b"VALUE = 7\n"
+    assert newest_runtime(shop.root.runtime) == shop.target
+
+
 def test_engine_when_it_does_not_run_with_it_then_the_old_one_stays(shop, monkeypatch):
     """The present runtime serves until the new one has passed."""
     shop.install()
@@ -333,6 +377,20 @@ def test_bundle_when_a_wheel_is_not_the_locked_one_then_it_is_refused(shop):
     assert newest_runtime(shop.root.runtime) is None
 
 
+@pytest.mark.parametrize("is_bundle", [False, True])
+def test_wheel_when_it_was_damaged_after_it_came_then_it_comes_again(shop, is_bundle):
+    """A killed run has left it; its name and size are right, its bytes are not any more."""
+    bundle = write_bundle(shop.folder / "x.ftruntime", shop.lock, shop.index.folder)
+    file = shop.wheels[0].file
+    data = bytearray((shop.index.folder / file).read_bytes())
+    data[BLOCK] ^= 1
+    shop.downloads.mkdir(parents=True)
+    (shop.downloads / file).write_bytes(data)
+    shop.install(bundle=str(bundle) if is_bundle else "")
+    assert installed_lock(shop.target) == shop.lock
+    assert (shop.target / BIG / "b.bin").read_bytes() == shop.big
+
+
 @pytest.mark.parametrize("place", ["../evil.py", "/evil.py", "a/../../evil.py", "c:evil.py"])
 def test_wheel_when_a_path_leaves_the_folder_then_it_is_refused(shop, place):
     """Right hash, wrong intent: still nothing is written elsewhere."""
@@ -398,3 +456,22 @@ class TestRealEngine:
         assert done.result["path"] == str(shop.target)
         assert newest_runtime(shop.root.runtime) == shop.target
         shutil.rmtree(shop.target)
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
+    @pytest.mark.parametrize("stage", ["unpack", "try"])
+    def test_job_when_killed_behind_the_download_then_nothing_is_started(self, shop, stage):
+        """Shows 5: what is unpacked and not yet tried has no name; the next one needs no network.
+
+        `try` takes seconds, since an engine is started; so the end comes within it.
+        """
+        spec = msgspec.json.encode(shop.spec()).decode()
+        with engine(shop.root.root, "--job", "runtime", "--spec", spec) as first:
+            first.wait(Progress, stage=stage)
+            first.process.kill()
+        assert newest_runtime(shop.root.runtime) is None
+        asked = len(shop.index.requests)
+        with engine(shop.root.root, "--job", "runtime", "--spec", spec) as second:
+            second.wait(JobDone)
+        assert len(shop.index.requests) == asked
+        assert newest_runtime(shop.root.runtime) == shop.target
+        assert shop.left_behind() == [runtime.LOCK_NAME]

@@ -77,9 +77,13 @@ class Recorded:
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, Phase, Tensor, Routing]] = []
+        self.last_chunks: list[bool] = []
 
-    def forward(self, moe_layer: int, hidden: Tensor, routing: Routing, phase: Phase) -> Tensor:
+    def forward(
+        self, moe_layer: int, hidden: Tensor, routing: Routing, phase: Phase, last_chunk: bool
+    ) -> Tensor:
         self.calls.append((moe_layer, phase, hidden, routing))
+        self.last_chunks.append(last_chunk)
         return torch.ones_like(hidden)
 
 
@@ -90,9 +94,10 @@ def test_moe_layer_when_called_then_routes_and_phase_are_handed_on(dtype: torch.
     router = Router(RouterSpec(5, 2), norm, 1e-6, gate, CPU, dtype)
     hidden = seeded(3, 4, seed=1).to(dtype)
     before = hidden.clone()
-    MoeLayer(2, router, experts)(hidden, "prefill")
+    MoeLayer(2, router, experts)(hidden, "prefill", False)
     moe_layer, phase, x, routing = experts.calls[0]
     assert (moe_layer, phase, routing.weights.dtype) == (2, "prefill", torch.float32)
+    assert experts.last_chunks == [False]
     assert torch.equal(hidden, before + 1)
     expected = rms_norm(before, norm.values.to(dtype), 1e-6)
     torch.testing.assert_close(x, expected)

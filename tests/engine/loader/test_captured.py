@@ -3,81 +3,30 @@
 The CUDA sources run on the CPU emulator; loader, residency, CPU pool, runner and prompts are real.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
+import torch
 
-from engine.loader.open import open_model
-from engine.loader.parts import LoadedModel, LoadWatch
+from engine.loader.parts import LoadedModel
 from engine.protocol.errors import BudgetError, DeviceError
-from engine.protocol.messages import Budget, Load, MissPolicy, Sampling
-from engine.protocol.places import DataRoot
+from engine.protocol.messages import MissPolicy
+from engine.runner.model_runner import StepOutput
 from engine.runner.work import RowWork
-from engine.settings import EngineSettings
-from tests.engine.loader.emulated import emulated_tools
+from tests.engine.loader.captured_world import GREEDY, PROMPT, SHAPE, made, opened, reply
+from tests.engine.loader.emulated import EmulatedTools
 from tests.kernels.emulator import needs_emulator
-from tests.support.checkpoints import TinyShape, convert_checkpoint, write_checkpoint
 
 pytestmark = needs_emulator
-
-SHAPE = TinyShape(
-    vocab_size=512, hidden=256, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=32,
-    num_experts=8, top_k=2, moe_intermediate=32,
-)  # fmt: skip
-PROMPT = tuple(range(7, 60, 3))
-QUIET = LoadWatch(lambda *_: None, lambda: False)
-GREEDY = Sampling(temperature=0.0)
-
-
-def made(place: Path, stored: Literal["bf16", "fp8_block"]) -> Path:
-    """Write a small random model and convert it."""
-    return convert_checkpoint(write_checkpoint(place / "source", SHAPE, stored), place / "model")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random model of 16 experts in two layers."""
     return made(tmp_path_factory.mktemp("captured"), "bf16")
-
-
-@contextmanager
-def opened(
-    folder: Path, home: Path, captured: bool = True, slots: int = 8, **fields: object
-) -> Iterator[LoadedModel]:
-    """Load the folder; with `captured`, onto the emulator."""
-    command = Load(
-        id="l", model=str(folder), budget=Budget(expert_slots=slots, kv_tokens=256), **fields
-    )
-    settings = EngineSettings(home=DataRoot(home), threads=1)
-    if captured:
-        model = open_model(command, settings, QUIET, open_tools=emulated_tools)
-    else:
-        model = open_model(command, settings, QUIET)
-    try:
-        yield model
-    finally:
-        model.close()
-
-
-def reply(model: LoadedModel, count: int, rows: Sequence[int] = (0,)) -> list[tuple[int, ...]]:
-    """Greedy ids of a prompt in each row, decoded together; each row's prompt is its own."""
-    runner, got = model.runner, {row: [] for row in rows}
-    pages = {row: tuple(range(4 * row, 4 * row + 4)) for row in rows}
-    for row in rows:
-        prompt = tuple(token + row for token in PROMPT)
-        runner.open_row(row, GREEDY, 0, prompt)
-        work = RowWork(row, prompt, 0, pages[row], sample=True)
-        got[row] += runner.launch("prefill", [work]).wait()
-    for step in range(count - 1):
-        works = [RowWork(row, (), len(PROMPT) + step, pages[row], True) for row in rows]
-        for row, token in zip(rows, runner.launch("decode", works).wait(), strict=True):
-            got[row].append(token)
-    for row in rows:
-        runner.close_row(row)
-    return [tuple(got[row]) for row in rows]
 
 
 @pytest.mark.parametrize("stored", ["bf16", "fp8_block"])
@@ -178,3 +127,88 @@ def test_step_when_the_pool_does_not_answer_then_the_reply_ends_with_a_sentence(
         step = runner.launch("decode", [RowWork(0, (), len(PROMPT), pages, True)])
         with pytest.raises(DeviceError, match="did not answer"):
             step.wait()
+
+
+def test_unload_then_kernels_and_recordings_are_gone(folder: Path, tmp_path: Path) -> None:
+    """Code of every number of rows that was used; recordings first, for they run it."""
+    tools = EmulatedTools()
+    with opened(folder, tmp_path, tools=tools) as model:
+        reply(model, 3, rows=(0, 1))
+        assert len(tools.loaded) == 4
+        assert all(tape() for tape in tools.tapes)
+        assert len(tools.tapes) == 2
+    assert tools.loaded == []
+    assert not any(tape() for tape in tools.tapes)
+
+
+@pytest.mark.parametrize("refused", ["recording", "runner"])
+def test_load_when_it_fails_late_then_kernels_are_unloaded(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """Code that was loaded for a recording does not stay, nor the recording."""
+    tools = EmulatedTools()
+
+    def refuse(*_: object) -> None:
+        raise BudgetError(f"No room for a {refused}.")
+
+    if refused == "recording":
+        monkeypatch.setattr(tools, "record", refuse)
+    else:
+        monkeypatch.setattr("engine.loader.open.ModelRunner", refuse)
+    with pytest.raises(BudgetError, match=refused), opened(folder, tmp_path, tools=tools):
+        pass
+    assert tools.loaded == []
+
+
+def test_rows_while_their_kernels_are_compiled_then_bits_do_not_change(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Three rows as 1 + 1 + 1, as 2 + 1 and as one step: the same ids, and the same logits."""
+    with opened(folder, tmp_path, slots=5) as model:
+        program = model.runner._program
+        ready: set[int] = set()
+        program._maker = replace(program._maker, is_ready=lambda rows: rows in ready)
+        logits = []
+
+        def kept(way: Callable[..., StepOutput | None]) -> Callable[..., StepOutput | None]:
+            def run(*given: object) -> StepOutput | None:
+                output = way(*given)
+                if output is not None:
+                    logits.append(output.logits.clone())
+                return output
+
+            return run
+
+        program.run, program.go_on = kept(program.run), kept(program.go_on)
+        replies, seen = [], []
+        for more in ((), (2,), (3,)):
+            ready.update(more)
+            replies.append(reply(model, 5, rows=(0, 1, 2)))
+            assert len(logits) == 4
+            seen.append(torch.stack(logits))
+            logits.clear()
+        assert replies[0] == replies[1] == replies[2]
+        assert seen[0].equal(seen[1])
+        assert seen[0].equal(seen[2])
+        assert set(program._steps) == {1, 2, 3}
+
+
+def test_prompt_when_it_comes_in_chunks_then_its_end_is_known(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the chunk that a token is wanted of offers its experts in place of others."""
+    with opened(folder, tmp_path) as model:
+        prefill, ends = model.experts._parts.prefill, []
+        start = prefill.start
+
+        def watched(num_tokens: int, top_k: int, last_chunk: bool = True) -> None:
+            ends.append(last_chunk)
+            start(num_tokens, top_k, last_chunk)
+
+        monkeypatch.setattr(prefill, "start", watched)
+        model.runner.open_row(0, GREEDY, 0, PROMPT)
+        for first, sample in ((0, False), (6, False), (12, True)):
+            tokens = PROMPT[first : first + 6]
+            work = RowWork(0, tokens, first, tuple(range(4)), sample)
+            model.runner.launch("prefill", [work]).wait()
+        assert ends == [False, False, True]

@@ -159,11 +159,23 @@ def test_last_experts_of_a_prompt_stay(exact_runs):
         assert world.prefill.num_bytes - crossed == (RECORDS - held) * LAYOUT.record_bytes
 
 
-def test_middle_chunk_hands_nothing_on():
-    """Only the end of a prompt says what decode will want."""
-    with PrefillWorld(num_slots=9) as world:
-        world.run(chunk_of(7), last_chunk=False)
-        assert world.slots.offers == []
+def test_middle_chunk_takes_free_slots_only(exact_runs):
+    """The next chunk need not copy these again; only the end says what decode will want."""
+    chunk = chunk_of(7)
+    with PrefillWorld((0, 5), num_slots=5) as world:
+        before = world.run(chunk, last_chunk=False)
+        assert {0, 5} < set(world.slots.owner)
+        assert len(world.slots.owner) == 5
+        assert all(heat == 0 for _, heats in world.slots.offers for heat in heats)
+        held = dict(world.slots.owner)
+        crossed = world.prefill.num_bytes
+        assert same(world.run(chunk, last_chunk=False), before)
+        assert world.slots.owner == held
+        assert world.prefill.num_bytes - crossed == (RECORDS - 5) * LAYOUT.record_bytes
+        world.run(chunk)
+        assert world.slots.owner != held
+        for record, slot in world.slots.owner.items():
+            assert torch.equal(world.slots.memory[slot], world.pool.record(record))
 
 
 def test_output_is_added_to_what_is_given():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.moe.arena import ExpertArena
-from engine.moe.device_residency import DeviceResidency
+from engine.moe.device_residency import DeviceResidency, prompt_uses
 from kernels.cuda.moe_state import MoeState
 from kernels.cuda.residency import FREE, NO_SLOT
 from kernels.cuda.shape import DecodeShape
@@ -136,3 +136,26 @@ def test_prompt_when_it_died_elsewhere_then_nobody_trusts_overwritten_slots():
     residency.commit()
     residency.abandon()  # nothing is open: nothing changes
     assert state.snapshot().resident() == before
+
+
+def test_old_uses_when_a_long_prompt_follows_then_they_fade():
+    """Of what a reply used before, a prompt of its own text keeps little."""
+    for num_tokens, stays in ((8, True), (500, False)):
+        residency, state = world(1)
+        prompt(residency, [[9] + [0] * 7, [0] * EXPERTS, [0] * EXPERTS])
+        residency.begin()
+        residency.credit(0, [0, 0, 8, 0, 0, 0, 0, 0], num_tokens)
+        residency.admit([2], [1.0])
+        residency.commit()
+        assert bool(state.snapshot().slot_of[0] != NO_SLOT) is stays
+
+
+def test_prompt_uses_count_late_tokens_most():
+    """Two tokens a hundred apart: the earlier one's route counts about a third."""
+    ids = torch.full((101, 2), 3)
+    ids[0, 0], ids[100, 0] = 1, 2
+    uses = prompt_uses(ids, 5)
+    assert uses[0] == uses[4] == 0.0
+    assert uses[2] == 1.0
+    assert uses[1] == pytest.approx(0.99**100, abs=1e-3)
+    assert uses[3] > uses[2]

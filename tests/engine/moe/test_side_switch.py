@@ -68,3 +68,48 @@ def test_way_when_the_machine_changes_then_it_follows():
     assert switch.served is MissPolicy.FILL_ONLY
     run(switch, {WAYS[0]: 0.005, WAYS[1]: 0.01, WAYS[2]: 0.05}, 300)
     assert switch.served is MissPolicy.TWO_ENDED
+
+
+def test_trial_when_the_number_of_rows_changes_then_it_gives_no_verdict():
+    """A step of two rows is slower whoever serves it: that says nothing about a side."""
+    switch = SideSwitch(RULES)
+    for _ in range(20):
+        switch.step(0.01)
+    assert switch.way is MissPolicy.FILL_ONLY  # would lose: it takes longer than both sides
+    for _ in range(200):  # a second row comes and goes
+        for rows in ((2,), (1,)):
+            switch.step({1: 0.0101, 2: 0.02}[rows[0]], rows)
+            assert switch.way is MissPolicy.TWO_ENDED
+    assert switch.served is MissPolicy.TWO_ENDED
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.tuples(SECONDS, SECONDS, SECONDS),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 40)), min_size=1, max_size=40),
+)
+def test_verdicts_whatever_rows_come_and_go_are_those_of_equal_rows(figures, spans):
+    """A row makes every way slower alike; the way changes only if one is faster row for row."""
+    seconds = dict(zip(WAYS, figures, strict=True))
+    switch = SideSwitch(RULES)
+    for rows, steps in spans:
+        for _ in range(steps):
+            before = switch.served
+            switch.step(seconds[switch.way] * rows / 10, (rows,))
+            if switch.served is not before:
+                assert seconds[switch.served] <= RULES.gain * seconds[before] * (1 + 1e-9)
+
+
+def test_steps_after_a_change_of_rows_are_timed_once_the_one_before_is_over():
+    """A step is launched while the last one runs, so that the first times mix both."""
+    switch = SideSwitch(RULES)
+    for _ in range(19):
+        switch.step(0.01)
+    switch.step(0.001, (4,))  # the time of a step of one row
+    for _ in range(RULES.trial_steps):
+        assert switch.way is MissPolicy.TWO_ENDED
+        switch.step(0.05, (4,))
+    assert switch.way is MissPolicy.FILL_ONLY
+    for _ in range(RULES.trial_steps + RULES.settle_steps):
+        switch.step(0.04, (4,))
+    assert switch.served is MissPolicy.FILL_ONLY

@@ -1,5 +1,6 @@
 """Sampling options are checked before anything is computed."""
 
+import ast
 import math
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from engine.protocol.data import Sampling
 from engine.protocol.errors import InvalidRequest
+from tests.conftest import REPOSITORY
 
 RANGES = {
     "temperature": (0.0, 5.0),
@@ -51,3 +53,17 @@ def test_check_when_a_stop_string_is_empty_then_refused() -> None:
     """It would stop every reply before its first letter."""
     with pytest.raises(InvalidRequest, match="stop string is empty"):
         sampling(stop=("END", "")).check()
+
+
+@pytest.mark.parametrize("field", Sampling.__struct_fields__)
+def test_option_when_it_is_in_the_protocol_then_somebody_reads_it(field: str) -> None:
+    """Case A-14: nothing that can be asked for is taken and forgotten."""
+    steps = ("service", "scheduler", "runner")
+    files = [file for step in steps for file in (REPOSITORY / "engine" / step).glob("*.py")]
+    read = {
+        node.attr
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    assert field in read

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.cache.kv import KvPool
 from engine.protocol.errors import DeviceError, InternalError
@@ -25,6 +27,7 @@ class Machine:
     events: list[str] = field(default_factory=list)
     tables: list[list[list[int]]] = field(default_factory=list)
     broken: str = ""
+    compiling: set[int] = field(default_factory=set)
 
     def nodes(self, rows: int) -> "Nodes":
         self.built.append(rows)
@@ -42,7 +45,13 @@ class Machine:
 
     def program(self) -> CapturedDecode:
         return CapturedDecode(
-            StepMaker(self.nodes, self.record, lambda: self.events.append("wake"), self.check)
+            StepMaker(
+                self.nodes,
+                lambda rows: rows not in self.compiling,
+                self.record,
+                lambda rows: self.events.append(f"wake {rows}"),
+                self.check,
+            )
         )
 
 
@@ -59,6 +68,8 @@ class Nodes:
         one.logits.zero_()
         one.logits[torch.arange(one.num_rows), answers.long()] = 1.0
         one.greedy_ids.copy_(answers.where(one.token_ids != NOT_A_NUMBER, -1))
+        one.token_ids.copy_(one.greedy_ids)
+        one.positions.add_(1)
 
 
 class Tape:
@@ -98,7 +109,51 @@ def test_decode_when_recorded_then_the_model_serves_prompts_only(
     both = runner.launch("decode", [work(2, (), 1), work(0, (), 3)]).wait()
     assert both == ((3 * 33 + 1) % VOCAB, (3 * ((3 * 46 + 2) % VOCAB) + 3) % VOCAB)
     assert machine.built == [1, 2]
-    assert machine.events == ["record", *["wake", "step"] * 2, "record", "wake", "step"]
+    one, two = ["wake (1,)", "step"], ["wake (2,)", "step"]
+    assert machine.events == ["record", *one * 2, "record", *two]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(2, 8)), st.lists(st.integers(1, 8), min_size=1, max_size=6))
+def test_decode_while_kernels_are_compiled_then_smaller_recordings_give_the_same(
+    compiling: set[int], sizes: list[int]
+) -> None:
+    """No reply waits for a compiler; each row gets its own token, position and pages."""
+    machine = Machine(compiling=compiling)
+    device = CpuDevice(1 << 20)
+    runner = ModelRunner(
+        Arithmetic(), KvPool(1, 1, 2, torch.float32, device, 16, 16), device, 8, machine.program()
+    )
+    for row in range(8):
+        runner.open_row(row, GREEDY, 0, (row,))
+    for position, rows in enumerate(sizes):
+        machine.tables.clear()
+        works = [work(row, (7 * row,), position, pages=(row + 2,)) for row in range(rows)]
+        ids = runner.launch("decode", works).wait()
+        assert ids == tuple((21 * row + position) % VOCAB for row in range(rows))
+        assert [table[0] for group in machine.tables for table in group] == [*range(2, rows + 2)]
+    assert not compiling & set(machine.built)
+    if sizes[-1] not in compiling:
+        assert len(machine.tables) == 1
+
+
+def test_rows_when_their_kernels_are_there_then_one_recording_serves_them() -> None:
+    """The pieces are for the meantime only."""
+    machine = Machine(compiling={2, 3})
+    device = CpuDevice(1 << 20)
+    runner = ModelRunner(
+        Arithmetic(), KvPool(1, 1, 2, torch.float32, device, 16, 16), device, 4, machine.program()
+    )
+    for row in range(3):
+        runner.open_row(row, GREEDY, 0, (row,))
+    for there in ((), (2,), (3,)):
+        machine.compiling -= set(there)
+        runner.launch("decode", [work(row, (row,), 1) for row in range(3)]).wait()
+    assert [one for one in machine.events if one.startswith("wake")] == [
+        "wake (1, 1, 1)",
+        "wake (2, 1)",
+        "wake (3,)",
+    ]
 
 
 def test_decode_when_launched_ahead_then_ids_arrive_one_step_late(runner: ModelRunner) -> None:
@@ -162,3 +217,60 @@ def test_wait_when_an_id_is_negative_then_an_error(runner: ModelRunner) -> None:
     step = runner.launch("decode", [work(0, (NOT_A_NUMBER,), 1)])
     with pytest.raises(InternalError, match="not a number"):
         step.wait()
+
+
+def test_decode_when_rows_come_go_and_return_then_each_keeps_its_last_id(
+    runner: ModelRunner, machine: Machine
+) -> None:
+    """Steps of the same greedy rows go on in their buffers; whatever breaks the run must not show.
+
+    Other rows, another order, a prompt, a given token, a row that was opened anew.
+    """
+    expected: dict[int, tuple[int, int]] = {}  # row to last id and position of the next token
+
+    def prompt(row: int, token: int) -> None:
+        runner.close_row(row)
+        runner.open_row(row, GREEDY, 0, (token,))
+        (answer,) = runner.launch("prefill", [work(row, (token,), 0)]).wait()
+        expected[row] = answer, 1
+
+    def decode(*rows: int, given: int | None = None) -> None:
+        works = []
+        for row in rows:
+            last, position = expected[row]
+            if given is not None:
+                last = given
+            works.append(work(row, () if given is None else (given,), position))
+            expected[row] = (3 * last + position) % VOCAB, position + 1
+        assert runner.launch("decode", works).wait() == tuple(expected[row][0] for row in rows)
+
+    prompt(0, 5)
+    prompt(1, 9)
+    for rows in ((0,), (0,), (0,), (0, 1), (0, 1), (1, 0), (1,), (0,), (0, 1), (0, 1)):
+        decode(*rows)
+    prompt(2, 3)
+    decode(0, 1)
+    decode(0, 1, given=4)
+    decode(0, 1)
+    prompt(0, 7)
+    decode(0)
+    decode(0)
+    decode(1)
+
+
+def test_decode_when_it_goes_on_then_nothing_is_made_for_it(
+    runner: ModelRunner, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the replays of a running reply lies no copy to the device."""
+    runner.open_row(0, GREEDY, 0, (5,))
+    runner.launch("prefill", [work(0, (5,), 0)]).wait()
+    pages = (0, 1)
+    for position in (1, 2):
+        runner.launch("decode", [work(0, (), position, pages=pages)]).wait()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a tensor was made")
+
+    monkeypatch.setattr(torch, "tensor", refuse)
+    for position in (3, 4):
+        assert len(runner.launch("decode", [work(0, (), position, pages=pages)]).wait()) == 1

@@ -55,7 +55,7 @@ def test_max_tokens_with_delayed_runner_launches_no_extra_step():
 
 
 def test_prompt_longer_than_pool_is_refused_at_once_with_both_numbers():
-    """Case A-02: no endless waiting."""
+    """Case A-02: no endless waiting; case A-04: nor is the beginning dropped to make it fit."""
     bench = make_bench(num_pages=4)
     with pytest.raises(InvalidRequest, match=r"65 tokens.*64"):
         bench.submit("a", range(65))

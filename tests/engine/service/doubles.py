@@ -45,6 +45,7 @@ class FakeExperts:
     def __init__(self, slots):
         self.num_slots = slots
         self.policies = []
+        self.cold = self.warmed = 0  # pieces of warm-up: to come, and done
         self.refuse = False
         self.steps = 0
 
@@ -58,9 +59,19 @@ class FakeExperts:
     def set_policy(self, policy):
         self.policies.append(policy)
 
+    def warm_up(self):
+        self.cold -= (moved := self.cold > 0)
+        self.warmed += moved
+        return moved
+
     def counters(self):
         self.steps += 1
-        return Counts(routes=4 * self.steps, hits=3 * self.steps, fills=self.steps)
+        return Counts(
+            routes=4 * self.steps,
+            hits=3 * self.steps,
+            fills=self.steps,
+            warm_up_bytes=1000 * self.warmed,
+        )
 
     def heat(self):
         return bytes(64), b"\x01" * self.num_slots + bytes(64 - self.num_slots), 9

@@ -80,7 +80,7 @@ def test_load_five_times_gives_memory_back(converted_home):
 
 
 def test_cancel_at_any_point_frees_everything(converted_home):
-    """Reading and building both ask; nothing of the model stays."""
+    """Reading and building both ask; nothing of the model stays (case M-22)."""
     for after in (0, 1, 3, 20):
         asked = iter(range(10_000))
         watch = LoadWatch(lambda *_: None, lambda n=after, a=asked: next(a) >= n)
@@ -98,7 +98,7 @@ def test_explicit_budget_is_kept_or_refused_before_reading(converted_home):
     read = []
     watch = LoadWatch(lambda *seen: read.append(seen), lambda: False)
     with pytest.raises(BudgetError, match=r"Needs .*: weights .* \+ runtime .* are free") as caught:
-        _open(converted_home, watch, budget=Budget(total_bytes=80 * MIB, expert_slots=192))
+        _open(converted_home, watch, budget=Budget(total_bytes=64 * MIB, expert_slots=192))
     assert "What fits" in caught.value.hint
     with pytest.raises(BudgetError, match="weights"):
         _open(converted_home, watch, device_bytes=8 * MIB)
@@ -221,7 +221,7 @@ def test_plan_of_captured_steps_counts_their_buffers_and_no_scores():
 
 
 def test_plan_on_a_card_leaves_the_reserve_and_streams_less_on_a_small_one():
-    """M-16, and staging that does not eat the device."""
+    """M-16 and M-17: what the desktop needs stays free, and staging does not eat the device."""
     plan = plan_load(COST, SPEC, ROOM, Budget(), 8)
     assert plan.budget.total_bytes < 20 * GIB
     assert plan.staging_records * COST.record_bytes <= 0.15 * 20 * GIB
@@ -233,3 +233,32 @@ def test_plan_of_a_model_larger_than_memory_is_refused_with_figures():
     """Cases M-06 and M-22."""
     with pytest.raises(BudgetError, match=r"Loading needs 60.0 GiB"):
         plan_load(COST, SPEC, replace(ROOM, host_available_bytes=60 * GIB), Budget(), 8)
+
+
+@pytest.mark.parametrize("left_gib", [64.0, 75.0, 100.0, 400.0])
+def test_plan_without_a_card_takes_what_main_memory_has_beside_the_pool(left_gib):
+    """Case M-06: a smaller cache instead of a refusal, and no bound beyond what there is."""
+    room = Room(
+        emulated=True,
+        device_total_bytes=0,
+        device_free_bytes=0,
+        host_total_bytes=512 * GIB,
+        host_available_bytes=int((left_gib + 10) * GIB),
+    )
+    cost = replace(COST, dense_bytes=4 * COST.dense_values)
+    if left_gib < 66:
+        with pytest.raises(BudgetError, match="of main memory"):
+            plan_load(cost, SPEC, room, Budget(), 8)
+        return
+    plan = plan_load(cost, SPEC, room, Budget(), 8)
+    most = plan.budget.bounds().max_slots
+    assert cost.pool_bytes + plan.budget.total_bytes <= room.host_available_bytes
+    assert 8 <= plan.division.expert_slots <= min(most, cost.num_records // 2)
+    assert (most == cost.num_records) == (left_gib > 300)
+
+
+def test_plan_of_a_long_context_counts_scores_block_by_block():
+    """Case M-24: 262,144 tokens of context are no reason to refuse a model on a CPU."""
+    spec = replace(SPEC, max_context=262_144)
+    plan = plan_load(COST, spec, ROOM_80, Budget(), 8)
+    assert plan.budget.runtime_bytes - plan.staging_records * COST.record_bytes < 4 * GIB

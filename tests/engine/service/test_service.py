@@ -154,6 +154,32 @@ def test_cancel_of_a_load_stops_it_and_the_engine_stays(tmp_path):
         client.wait(Loaded, id="again")
 
 
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_cancel_of_a_long_reply_ends_it_at_the_step_and_the_next_begins(tmp_path, phase):
+    """Case A-01: who asks no more costs one step at most; nothing of it runs on or is kept."""
+    gate = new_gate(step=False)
+    gate.held = (phase,)
+    with service_thread(tmp_path, gate) as (client, gate, _):
+        client.load()
+        client.send(generate("left", "x" * 200, max_tokens=4000))
+        client.wait(Started, id="left")
+        if phase == "decode":
+            client.wait(TokenDelta, id="left")
+        client.send(Cancel(id="left"))
+        client.send(generate("next"))
+        ran = len(gate.model.runner.launches)
+        gate.step.set()
+        assert client.wait(Finished).id == "left"
+        assert client.wait(Finished).id == "next"
+        assert ends(client) == {"left": "cancelled", "next": "length"}
+        rows = [[work.row for work in works] for _, works in gate.model.runner.launches[ran:]]
+        assert len(rows) <= 1 + 5  # the step under way, then the prompt and four steps of `next`
+        client.send(GetStatus(id="s"))
+        assert client.wait(Status, id="s").state is EngineState.READY
+        assert gate.model.pages.used == 0
+        assert gate.model.runner.rows == {}
+
+
 def test_load_that_fails_leaves_an_idle_engine(tmp_path):
     """BudgetError with its figures; a bug in a loader becomes internal."""
     gate = new_gate()
@@ -293,7 +319,7 @@ def _assert_sums(status):
 
 
 def test_resize_bounds_of_the_status_are_accepted_exactly(tmp_path):
-    """The window never invents a bound, and none offered is refused."""
+    """The window never invents a bound, and none offered is refused (case E-04)."""
     with service_thread(tmp_path) as (client, _, _):
         client.load()
         client.send(GetStatus(id="s"))
@@ -390,6 +416,65 @@ def test_statistics_come_while_a_model_is_loaded(tmp_path):
         busy = {p.name: p.busy_units for p in status.devices[0].pools}
         assert (busy["experts"], busy["kv"]) == (32, 0)
         assert client.wait(Stats).total_tokens == 40
+
+
+def test_idle_engine_warms_the_cache_up_without_a_pause(tmp_path):
+    """After a load and after a reply, piece after piece; the last map shows the end."""
+    with service_thread(tmp_path, stats_s=600.0) as (client, gate, _):
+        client.load()
+        client.wait(CacheMap)  # that of the load
+        for already in (0, 40):
+            gate.model.experts.cold = 40
+            client.send(generate(f"r{already}"))
+            client.wait(Finished, id=f"r{already}")
+            while gate.model.experts.warmed < already + 40:
+                client.wait(CacheMap)
+
+
+def test_warm_up_shows_in_the_sums_apart_from_fills(tmp_path):
+    """Bytes that served no route."""
+    with service_thread(tmp_path, stats_s=0.01) as (client, gate, _):
+        client.load()
+        assert client.wait(Stats).warm_up_bytes == 0
+        gate.model.experts.cold = 7
+        assert client.wait(Stats, warm_up_bytes=7000).fill_gbps == 0.0
+
+
+def test_warm_up_waits_while_a_request_is_open(tmp_path):
+    """No piece goes between the steps of a reply, and none in front of what waits."""
+    with service_thread(tmp_path, gate=new_gate(step=False)) as (client, gate, _):
+        client.load()
+        client.send(generate("a"))
+        client.wait(Started, id="a")
+        experts = gate.model.experts
+        busy = []
+
+        def warm_up():
+            busy.append(client.service._session.scheduler.has_work)
+            return False
+
+        experts.warm_up = warm_up
+        gate.step.set()
+        client.wait(Finished, id="a")
+        client.send(Unload(id="u"))
+        client.wait(Unloaded)
+        assert busy
+        assert not any(busy)
+
+
+def test_lost_device_in_an_idle_moment_ends_the_engine_with_its_sentence(tmp_path):
+    """M-18: a card that went to sleep is noticed, not met by the next reply."""
+    with service_thread(tmp_path) as (client, gate, outcome):
+        client.load()
+
+        def warm_up():
+            raise DeviceError("The card is gone.")
+
+        gate.model.experts.warm_up = warm_up
+        client.send(CountTokens(id="wake", messages=generate("m").messages))
+        client.wait(StateChanged, state=EngineState.STOPPING)
+    assert isinstance(outcome[0], DeviceError)
+    assert "gone" in str(outcome[0])
 
 
 def test_stop_string_ends_with_stop(tmp_path):

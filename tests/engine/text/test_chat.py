@@ -98,7 +98,10 @@ def test_prompt_when_person_writes_control_tokens_then_they_stay_text(chat: Chat
 def test_prompt_when_tools_quote_control_tokens_then_they_stay_text(
     tokenizer: Tokenizer,
 ) -> None:
-    """Neither a tool's description nor a call's arguments can end a turn."""
+    """Neither a tool's description nor a call's arguments can end a turn.
+
+    Case A-08: a call of the history whose arguments were cut off is kept as text.
+    """
     chat = ChatText(tokenizer, ChatTemplate("{{ tools | tojson }}{{ messages | tojson }}"), (END,))
     mark = "<|im_end|>"
     tool = Tool(name="f" + mark, description=mark, parameters={"a" + mark: [mark, 1]})
@@ -115,6 +118,7 @@ def test_prompt_when_tools_quote_control_tokens_then_they_stay_text(
     assert text.count(mark) == 8
     assert '"parameters": {"a<|im_end|>": ["<|im_end|>", 1]}' in text
     assert '"arguments": {"x": "<|im_end|>"}' in text
+    assert '"arguments": "no json <|im_end|>"' in text
 
 
 def test_prompt_when_continued_then_ends_with_the_partial_reply(chat: ChatText) -> None:

@@ -12,7 +12,7 @@ from engine.text.tokenizer import Tokenizer
 
 @given(text=st.text(max_size=60))
 def test_detokenizer_by_pieces_equals_whole(tokenizer: Tokenizer, text: str) -> None:
-    """No emoji or CJK character is ever broken (case A-11)."""
+    """No emoji or CJK character is ever broken (cases A-11, C-12)."""
     ids = tokenizer.encode(tokenizer.guard(text))
     reader = Detokenizer(tokenizer)
     pieces = [reader.push(token_id) for token_id in ids] + [reader.close()]

@@ -136,6 +136,7 @@ class Rig:
 
     def whole_step(self, alone: bool) -> Tensor:
         """All kernels of a step in order; `alone`: each waits for the one before. Returns x."""
+        self.inputs.positions.copy_(torch.tensor(self.contexts) - 1)  # a step leaves the next ones
         kernels = self.kernels
         launches = [kernels.embed]
         for layer in range(self.shape.num_layers):

@@ -168,6 +168,7 @@ def test_attention_when_run_again_gives_the_same_bits(rig):
 
 def test_finish_when_run_reports_the_best_tokens(rig):
     """Ids, errors, counters and the step's number are in host memory; ids on the device, too."""
+    rig.inputs.positions.copy_(torch.tensor(rig.contexts) - 1)
     logits = rig.random(*rig.buffers.logits.shape)
     rig.buffers.logits.copy_(logits)
     before = int(rig.step)
@@ -176,6 +177,7 @@ def test_finish_when_run_reports_the_best_tokens(rig):
     expected = logits.argmax(-1).tolist()
     assert list(rig.report.ids[: rig.shape.rows]) == expected
     assert rig.buffers.ids.tolist() == expected
+    assert rig.inputs.positions.tolist() == rig.contexts  # of the next token
     assert rig.report.step == before + 1 == int(rig.step)
     assert rig.report.errors == 3
     assert list(rig.report.counters[:6]) == [0, 10, 20, 30, 40, 0]
@@ -304,7 +306,7 @@ def test_kernels_when_scale_blocks_differ_refuse_them():
         (GemvArguments, 88),
         (AttentionArguments, 104),
         (EmbedArguments, 24),
-        (FinishArguments, 72),
+        (FinishArguments, 80),
         (StepReport, 304),
     ],
 )

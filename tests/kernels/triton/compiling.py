@@ -1,17 +1,15 @@
-"""Compiles every Triton kernel of prefill for a class of cards, without a card.
+"""Compiles every Triton kernel of prefill for a class of cards as the product does, without a card.
 
 `python -m tests.kernels.triton.compiling 90` prints one line a kernel.
 """
 
 import sys
 
-import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from kernels.layouts import RecordLayout
 from kernels.triton import dense_jit, grouped_jit
+from kernels.triton.launch import compile_kernel
 from kernels.triton.tiles import Card, choose_tile
 
 CARDS = {
@@ -34,18 +32,10 @@ TYPES = {
 
 def compile_one(kernel, facts, arch, warps=4, stages=3, **types):
     """Compile for pointers of 16-byte alignment, which torch gives; returns what came out."""
-    names = kernel.arg_names
     types = {**TYPES, **types}
-    signature = {name: "constexpr" if name in facts else types[name] for name in names}
-    attributes = {
-        (i,): [["tt.divisibility", 16]]
-        for i, name in enumerate(names)
-        if signature[name].startswith("*")
-    }
-    constants = {(names.index(name),): value for name, value in facts.items()}
-    source = ASTSource(kernel, signature, constants, attributes)
-    options = {"num_warps": warps, "num_stages": stages}
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    free = [types[name] for name in kernel.arg_names if name not in facts]
+    kinds = tuple((kind, kind.startswith("*")) for kind in free)
+    return compile_kernel(kernel, kinds, facts, arch, warps, stages)
 
 
 def grouped(arch, card):
@@ -92,10 +82,12 @@ def main() -> None:
     arch = int(sys.argv[1])
     card = CARDS[arch]
     for name, made in (*grouped(arch, card), *dense(arch, card)):
-        assert made.metadata.shared <= card.shared_bytes, f"{name}: {made.metadata.shared} bytes"
+        assert made.shared_bytes <= card.shared_bytes, f"{name}: {made.shared_bytes} bytes"
+        assert made.image.startswith(b"\x7fELF"), f"{name} is no cubin"
+        assert 0 <= made.num_hidden <= 2, f"{name} takes {made.num_hidden} pointers of its own"
         if card.wgmma and "rows=16" not in name and name.startswith(("gate_up", "down")):
-            assert "wgmma.mma_async" in made.asm["ptx"], f"{name} uses no warp group products"
-        sys.stdout.write(f"{name}: {made.metadata.shared} bytes of shared memory\n")
+            assert "wgmma.mma_async" in made.ptx, f"{name} uses no warp group products"
+        sys.stdout.write(f"{name}: {made.shared_bytes} bytes of shared memory\n")
 
 
 if __name__ == "__main__":

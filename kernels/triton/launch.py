@@ -1,0 +1,209 @@
+"""Launch Triton kernels by the CUDA driver, so that a machine needs no C compiler.
+
+Triton's compiler comes whole in its wheel, but its launcher is C that it builds at first use. Here
+only the compiler is used, one compilation for each kind of arguments: their types, and whether 16
+divides them, which the compiler turns into wide loads. Compiled code is kept where
+TRITON_CACHE_DIR says. In Triton's interpreter, on a CPU, kernels run as Triton runs them.
+"""
+
+import ctypes
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from kernels.cuda.driver import Argument, Function, Module, architecture
+from kernels.triton.device import interpreted
+
+Kind = tuple[str, bool]
+"""Type of an argument as Triton writes it, and whether 16 divides it."""
+
+_WIDE = 16
+_WARP = 32
+_DTYPES = {
+    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
+    torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8",
+}  # fmt: skip
+_PARAMETER = re.compile(r"_param_\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Machine code of one kernel.
+
+    Attributes:
+        name: of the entry.
+        image: cubin.
+        shared_bytes: dynamic shared memory.
+        threads: of a program.
+        num_hidden: pointers that the entry takes behind its arguments: scratch, never used here.
+        ptx: what the image was made from.
+    """
+
+    name: str
+    image: bytes
+    shared_bytes: int
+    threads: int
+    num_hidden: int
+    ptx: str
+
+
+class CardKernel:
+    """One Triton kernel, loaded for each card and kind of arguments when first launched."""
+
+    def __init__(self, kernel: Any) -> None:  # noqa: ANN401 - Triton's type depends on the mode
+        self._kernel = kernel
+        self._counts: tuple[bool, ...] | None = None
+        self._loaded: dict[tuple[object, ...], _Loaded] = {}
+
+    def launch(
+        self,
+        grid: Sequence[int],
+        *arguments: Tensor | int | float,
+        num_warps: int = 4,
+        num_stages: int = 3,
+        **constants: object,
+    ) -> None:
+        """Queue it on torch's stream of the card that the first tensor lies on.
+
+        `arguments` in the order of the kernel's own, without its constants.
+
+        Raises: RuntimeError if it cannot be compiled or launched.
+        """
+        if interpreted():
+            self._kernel[tuple(grid)](
+                *arguments, num_warps=num_warps, num_stages=num_stages, **constants
+            )
+            return
+        device = next(one.device for one in arguments if isinstance(one, Tensor))
+        if self._counts is None:  # a kernel's constants are always the same ones
+            self._counts = counting(self._kernel, constants)
+        kinds = kinds_of(self._counts, arguments)
+        key = (device, kinds, num_warps, num_stages, *constants.items())
+        loaded = self._loaded.get(key)
+        if loaded is None:
+            index = device.index or 0
+            arch = int(architecture(index).removeprefix("sm_"))
+            made = compile_kernel(self._kernel, kinds, constants, arch, num_warps, num_stages)
+            loaded = self._loaded[key] = _Loaded(made, index)
+        loaded.launch(grid, values_of(kinds, arguments, loaded.num_hidden), device)
+
+
+class _Loaded:
+    """Compiled code in the context of a card; stays as long as the process."""
+
+    def __init__(self, made: Compiled, index: int) -> None:
+        self._module = Module(made.image, index)
+        self._function: Function = self._module.function(made.name)
+        self._threads, self._shared_bytes = made.threads, made.shared_bytes
+        self.num_hidden = made.num_hidden
+
+    def launch(self, grid: Sequence[int], values: Sequence[Argument], device: torch.device) -> None:
+        from kernels.device.cuda import stream_handle  # a CPU never gets here (E-13)
+
+        full = (*grid, 1, 1)
+        self._function.launch(
+            (full[0], full[1], full[2]),
+            self._threads,
+            values,
+            stream_handle(device),
+            self._shared_bytes,
+        )
+
+
+def counting(
+    kernel: Any,  # noqa: ANN401 - see CardKernel
+    constants: Mapping[str, object],
+) -> tuple[bool, ...]:
+    """Return for each argument whether a number's divisibility counts (`do_not_specialize`)."""
+    return tuple(
+        not parameter.do_not_specialize
+        for parameter in kernel.params
+        if parameter.name not in constants
+    )
+
+
+def kinds_of(counts: Sequence[bool], arguments: Sequence[Tensor | int | float]) -> tuple[Kind, ...]:
+    """Return the kind of each argument. Raises: ValueError for too many or too few."""
+    return tuple(_kind(value, one) for one, value in zip(counts, arguments, strict=True))
+
+
+def _kind(value: Tensor | int | float, counts: bool) -> Kind:
+    if isinstance(value, Tensor):
+        return "*" + _DTYPES[value.dtype], value.data_ptr() % _WIDE == 0
+    if isinstance(value, float):
+        return "fp32", False
+    return ("i32" if -(2**31) <= value < 2**31 else "i64"), counts and value % _WIDE == 0
+
+
+def values_of(
+    kinds: Sequence[Kind], arguments: Sequence[Tensor | int | float], num_hidden: int
+) -> list[Argument]:
+    """Return the arguments as the driver takes them, null pointers for the hidden ones."""
+    values: list[Argument] = []
+    for (name, _), value in zip(kinds, arguments, strict=True):
+        if isinstance(value, Tensor):
+            values.append(ctypes.c_void_p(value.data_ptr()))
+        elif name == "fp32":
+            values.append(ctypes.c_float(value))
+        else:
+            values.append((ctypes.c_int if name == "i32" else ctypes.c_longlong)(int(value)))
+    values.extend(ctypes.c_void_p(0) for _ in range(num_hidden))
+    return values
+
+
+def compile_kernel(
+    kernel: Any,  # noqa: ANN401 - see CardKernel
+    kinds: Sequence[Kind],
+    constants: Mapping[str, object],
+    arch: int,
+    num_warps: int,
+    num_stages: int,
+) -> Compiled:
+    """Compile for a class of cards such as 90, or take it from Triton's cache. Needs no card.
+
+    Raises: RuntimeError with the compiler's last words.
+    """
+    names = list(kernel.arg_names)
+    free = dict(zip((name for name in names if name not in constants), kinds, strict=True))
+    signature = {name: free[name][0] if name in free else "constexpr" for name in names}
+    wide = {
+        (index,): [["tt.divisibility", _WIDE]]
+        for index, name in enumerate(names)
+        if name in free and free[name][1]
+    }
+    fixed = {(names.index(name),): value for name, value in constants.items()}
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    try:
+        source = ASTSource(kernel, signature, fixed, wide)
+        made = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
+    except Exception as problem:  # Triton has several families, and OSError for its own tools
+        raise RuntimeError(f"Triton cannot compile {names_of(kernel)}: {problem}") from problem
+    facts, ptx = made.metadata, str(made.asm["ptx"])
+    if facts.global_scratch_size or getattr(facts, "profile_scratch_size", 0):
+        raise RuntimeError(f"Triton wants scratch for {names_of(kernel)}, which it never did.")
+    return Compiled(
+        facts.name,
+        made.asm["cubin"],
+        facts.shared,
+        facts.num_warps * _WARP,
+        num_parameters(ptx) - len(kinds),
+        ptx,
+    )
+
+
+def names_of(kernel: Any) -> str:  # noqa: ANN401 - see CardKernel
+    """Return what a kernel is called."""
+    return str(kernel.fn.__name__)
+
+
+def num_parameters(ptx: str) -> int:
+    """Return how many parameters the one entry of a PTX text takes."""
+    head = ptx.partition(".entry")[2].partition("{")[0]
+    return len(set(_PARAMETER.findall(head)))

@@ -1,0 +1,245 @@
+"""Ways to a remote engine: proxies, certificates, time limits, hanging up. All on loopback."""
+
+import socket
+
+import pytest
+
+from app.services.remote_client import RemoteClient
+from app.services.remote_proxy import BadProxy, route_to
+from app.services.remote_switch import TalkClient
+from app.services.remote_wire import Server, is_loopback, server_of
+from app.services.secrets import SecretStore
+from app.services.settings import SettingsStore
+from app.viewmodels.remote import RemoteViewModel
+from engine.protocol import messages as m
+from engine.protocol.errors import ErrorCode
+from tests.app.remote.test_remote import HELLO, REPLIES, LocalStub
+from tests.support.app_engine import Recorder
+from tests.support.mock_openai import MockOpenAi, certificate, chunk, serve
+
+FAR = "http://engine.invalid/v1"  # resolves nowhere: only a proxy can know it
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_of_the_system(monkeypatch):
+    """Whatever the machine that runs the tests says."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def server():
+    with serve(MockOpenAi()) as made:
+        yield made
+
+
+@pytest.fixture
+def make(qtbot):
+    made = []
+
+    def build(address, proxy="", **limits):
+        client = RemoteClient(**limits)
+        client.set_up(server_of(address, "sk-secret"), "big-moe")
+        client.use_proxy(proxy)
+        made.append(client)
+        return client
+
+    yield build
+    for client in made:
+        client.close()
+
+
+def ask(qtbot, client):
+    seen = Recorder(client, *REPLIES)
+    with qtbot.waitSignal(client.finished, timeout=20_000):
+        client.generate(HELLO, m.Sampling())
+    return seen
+
+
+def failure(qtbot, client):
+    """Ask; the sentence and the hint of the one failure."""
+    seen = ask(qtbot, client)
+    assert seen.names == ["failed", "finished"]
+    (error,) = seen.of("failed")
+    assert "sk-secret" not in error.message + error.hint
+    return error.message, error.hint
+
+
+# --- proxy ----------------------------------------------------------------------------------
+
+
+def test_proxy_of_the_settings_then_requests_go_through_it(qtbot, make, server):
+    """It is handed the whole address, for replies and for the list alike."""
+    client = make(FAR, server.url)
+    seen = ask(qtbot, client)
+    assert "".join(d.text for d in seen.of("delta")) == "Hello you"
+    with qtbot.waitSignal(client.listed, timeout=10_000):
+        client.list_models()
+    paths = [path for path, _, _ in server.requests]
+    assert paths == [f"{FAR}/chat/completions", f"{FAR}/models"]
+    assert server.requests[0][1]["Host"] == "engine.invalid"
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "not a proxy"])
+def test_loopback_when_a_proxy_is_set_then_never_through_it(qtbot, make, server, proxy):
+    """An engine on this computer is asked directly; even a wrong setting is no matter."""
+    seen = ask(qtbot, make(server.url, proxy))
+    assert seen.names[-1] == "finished"
+    assert server.requests[0][0] == "/v1/chat/completions"
+
+
+def test_proxy_of_the_system_then_followed_unless_the_setting_says_direct(
+    qtbot, make, server, monkeypatch
+):
+    """As the downloads do; exceptions of the system hold."""
+    monkeypatch.setenv("http_proxy", server.url)
+    ask(qtbot, make(FAR))
+    assert len(server.requests) == 1
+    assert "No address is known for engine.invalid" in failure(qtbot, make(FAR, "direct"))[0]
+    monkeypatch.setenv("no_proxy", "engine.invalid")
+    assert "No address is known for engine.invalid" in failure(qtbot, make(FAR))[0]
+    assert len(server.requests) == 1
+
+
+def test_https_through_a_proxy_then_it_sees_the_host_only(qtbot, make, server):
+    """Case D-11: a tunnel is asked for, without the key; its refusal names the proxy."""
+    words, hint = failure(qtbot, make("https://engine.invalid", server.url))
+    assert server.url.removeprefix("http://") in words
+    assert hint == "Check the proxy in Settings."
+    assert server.requests
+    for path, headers, _ in server.requests:
+        assert path == "engine.invalid:443"
+        assert "Authorization" not in headers
+
+
+@pytest.mark.parametrize("address", [FAR, "https://engine.invalid"])
+def test_dead_proxy_then_named_without_its_password(qtbot, make, address):
+    """Case D-11: within the connection's own time, and it is the proxy that is named."""
+    words, hint = failure(qtbot, make(address, "http://me:hunter2@127.0.0.1:9"))
+    assert words == "Nothing answers at the proxy 127.0.0.1:9."
+    assert "hunter2" not in words + hint
+
+
+@pytest.mark.parametrize("address", [FAR, "https://engine.invalid"])
+def test_proxy_that_wants_a_login_then_said_how(qtbot, make, server, address):
+    """Case D-11: no window asks; the sentence says where it is written."""
+    server.status, server.headers = 407, {"Proxy-Authenticate": 'Basic realm="x"'}
+    words, hint = failure(qtbot, make(address, server.url))
+    assert "wants a login" in words
+    assert "user:password@host" in hint
+
+
+def test_proxy_that_is_no_address_then_nothing_is_sent(qtbot, make):
+    """A typing error never means around the proxy."""
+    client = make(FAR, "ftp://proxy")
+    assert "nothing was sent" in failure(qtbot, client)[0]
+    with qtbot.waitSignal(client.list_failed, timeout=5_000) as told:
+        client.list_models()
+    assert told.args[0].code is ErrorCode.INVALID_REQUEST
+
+
+def test_route_then_login_is_decoded_and_not_shown():
+    """What people write, and what they see."""
+    route = route_to(Server(FAR), "me:a%40b@proxy.example:3128")
+    proxy = route.proxy
+    assert (proxy.hostName(), proxy.port()) == ("proxy.example", 3128)
+    assert (proxy.user(), proxy.password()) == ("me", "a@b")
+    assert route.shown == "proxy.example:3128"
+    for bad in ("http://", "http://host:0", "http://host:x"):
+        with pytest.raises(BadProxy):
+            route_to(Server(FAR), bad)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("localhost", True),
+     ("a.localhost", True), ("10.0.0.1", False), ("localhost.example", False), ("", False)],
+)  # fmt: skip
+def test_loopback_then_by_name_and_address(host, is_local):
+    """Names that only look so are not this computer."""
+    assert is_loopback(host) is is_local
+
+
+def test_settings_when_the_proxy_changes_then_the_next_request_takes_it(qtbot, tmp_path, server):
+    """One setting for downloads and the remote engine; no restart."""
+    settings, client = SettingsStore(tmp_path / "settings.json"), RemoteClient()
+    vm = RemoteViewModel(
+        settings, client, TalkClient(LocalStub(), client), lambda _: SecretStore(lambda: None)
+    )
+    vm.set_address(FAR)
+    vm.set_model("big-moe")
+    vm.set_on(True)
+    qtbot.waitUntil(lambda: client.model is not None)
+    settings.set(hub_proxy=server.url)
+    ask(qtbot, client)
+    assert server.requests[0][0] == f"{FAR}/chat/completions"
+    vm.close()
+
+
+# --- certificates ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "words"),
+    [
+        ("localhost", (-1, 1), "is not trusted"),
+        ("localhost", (-9, -2), "is not valid today"),
+        ("other.example", (-1, 1), "is for another name"),
+    ],
+)
+def test_certificate_when_it_is_no_good_then_the_kind_is_said_and_nothing_sent(
+    qtbot, make, tmp_path, name, days, words
+):
+    """Of one's own, out of date, of somebody else: none is overlooked."""
+    with serve(MockOpenAi(), certificate(tmp_path, name, days)) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        message, hint = failure(qtbot, make(url))
+        assert words in message
+        assert hint
+        assert server.requests == []
+
+
+def test_https_to_a_server_without_tls_then_said(qtbot, make, server):
+    """The address was written without http://, so https was taken."""
+    words, hint = failure(qtbot, make(server.url.removeprefix("http://")))
+    assert "No secure connection" in words
+    assert "http://" in hint
+
+
+# --- limits and ends ------------------------------------------------------------------------
+
+
+def test_server_that_never_answers_then_an_end_and_a_sentence(qtbot, make):
+    """Accepts and says nothing; the list of models does not wait as long as a prompt may."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        client = make(f"http://127.0.0.1:{deaf.getsockname()[1]}", first_s=0.1, list_s=0.1)
+        assert "silent for too long" in failure(qtbot, client)[0]
+        with qtbot.waitSignal(client.list_failed, timeout=10_000) as told:
+            client.list_models()
+        assert "silent for too long" in told.args[0].message
+
+
+def test_list_when_the_address_is_wrong_then_no_model_is_blamed(qtbot, make, server):
+    """404 before a model was chosen."""
+    server.status = 404
+    client = make(server.url)
+    client.set_up(server_of(server.url), "")
+    with qtbot.waitSignal(client.list_failed, timeout=10_000) as told:
+        client.list_models()
+    assert "nothing at this address" in told.args[0].message
+
+
+def test_cancel_during_a_stream_then_the_server_sees_it_and_what_came_is_kept(qtbot, make, server):
+    """Stop ends the work over there as well: the connection is closed."""
+    server.events = [chunk("Half a"), None, chunk("late")]
+    client = make(server.url)
+    seen = Recorder(client, *REPLIES)
+    with qtbot.waitSignal(client.delta, timeout=10_000):
+        reply = client.generate(HELLO, m.Sampling())
+    with qtbot.waitSignal(client.finished):
+        client.cancel(reply)
+    qtbot.waitUntil(server.hung_up.is_set, timeout=10_000)
+    assert "".join(d.text for d in seen.of("delta")) == "Half a"
+    assert seen.of("finished")[0].reason is m.FinishReason.CANCELLED
+    assert client.open_replies == ()

@@ -1,0 +1,139 @@
+"""The experts of captured steps as the host sees them: on the fake device, without kernels."""
+
+import ctypes
+
+import pytest
+import torch
+
+from engine.moe.arena import ExpertArena
+from engine.moe.device_experts import DeviceExperts, DeviceParts
+from engine.moe.device_prefill import DevicePrefill, PrefillOptions
+from engine.moe.device_residency import DeviceResidency
+from engine.moe.pool import ExpertPool
+from engine.moe.router import Routing
+from engine.protocol.messages import MissPolicy
+from kernels.cuda.dense import StepReport
+from kernels.cuda.moe_state import MoeState
+from kernels.device.base import DeviceMemoryError
+from kernels.device.fake import FakeDevice
+from kernels.reference.grouped import ReferenceGrouped
+from tests.engine.moe.test_device_residency import EXPERTS, LAYERS, LAYOUT, RECORDS, SHAPE
+
+SLOTS = 6
+
+
+class Failing(FakeDevice):
+    """Refuses one of its host buffers or copy queues, and counts those that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 1 << 30  # until one is refused
+        self.open_buffers = 0
+
+    def host_buffer(self, num_bytes: int):
+        """Allocate, or refuse."""
+        self._count()
+        buffer = super().host_buffer(num_bytes)
+        self.open_buffers += 1
+        close = buffer.close
+
+        def closed() -> None:
+            self.open_buffers -= 1
+            close()
+
+        buffer.close = closed
+        return buffer
+
+    def stream(self):
+        """Open a queue, or refuse."""
+        self._count()
+        return super().stream()
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise DeviceMemoryError("none is left")
+
+
+class Threads:
+    """A CPU pool that can be closed once."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def wake(self) -> None:
+        """Nobody sleeps."""
+
+    def close(self) -> None:
+        """End."""
+        self.closed += 1
+
+
+def parts_on(device: FakeDevice, threads: Threads) -> DeviceParts:
+    """Everything that experts are built from."""
+    buffer = device.host_buffer(RECORDS * LAYOUT.record_bytes)
+    pool = ExpertPool(LAYOUT, LAYERS, EXPERTS, buffer)
+    arena = ExpertArena(device, LAYOUT, RECORDS, SLOTS)
+    state = MoeState(SHAPE, torch.device("cpu"), SLOTS)
+    residency = DeviceResidency(state, arena, EXPERTS)
+    kernel = ReferenceGrouped(LAYOUT, torch.device("cpu"), torch.float32)
+    prefill = DevicePrefill(pool, residency, device, kernel, PrefillOptions(staging_records=4))
+    memory = torch.zeros(ctypes.sizeof(StepReport), dtype=torch.uint8)
+    report = StepReport.from_address(memory.data_ptr())
+    return DeviceParts(pool, arena, state, prefill, residency, threads, report, (memory,))
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_experts_when_a_part_is_refused_then_everything_is_given_back(left: int) -> None:
+    """Whichever buffer or queue it was: a load that fails leaves nothing on the device."""
+    device, threads = Failing(), Threads()
+    before = device.free_bytes()
+    parts = parts_on(device, threads)
+    assert device.free_bytes() < before
+    device.left = left
+    with pytest.raises(DeviceMemoryError):
+        DeviceExperts(parts, MissPolicy.TWO_ENDED, None, device)
+    assert device.free_bytes() == before
+    assert threads.closed == 1
+    assert device.open_buffers == 1  # the pool's, which is another's
+
+
+def test_experts_when_closed_then_everything_is_given_back() -> None:
+    """Slots, staging, host buffers and threads."""
+    device, threads = Failing(), Threads()
+    before = device.free_bytes()
+    DeviceExperts(parts_on(device, threads), MissPolicy.TWO_ENDED, None, device).close()
+    assert (device.free_bytes(), threads.closed, device.open_buffers) == (before, 1, 1)
+
+
+def chunk(experts: DeviceExperts, ids: tuple[int, int], last: bool) -> None:
+    """Run a prompt chunk of 40 tokens through all layers; each routes the same two experts."""
+    for layer in range(LAYERS):
+        routes = torch.tensor([ids] * 40, dtype=torch.int32)
+        routing = Routing(routes, torch.full((40, 2), 0.5))
+        experts.forward(layer, torch.ones(40, LAYOUT.hidden), routing, "prefill", last)
+
+
+def test_prompt_of_several_chunks_then_its_last_experts_move_to_slots_of_every_layer() -> None:
+    """Chunks before the end take free slots only; the end takes those of colder experts."""
+    device = FakeDevice()
+    experts = DeviceExperts(parts_on(device, Threads()), MissPolicy.TWO_ENDED, None, device)
+    state = experts._parts.state
+
+    def resident() -> list[list[int]]:
+        found = sorted(state.snapshot().resident())
+        return [[r % EXPERTS for r in found if r // EXPERTS == layer] for layer in range(LAYERS)]
+
+    chunk(experts, (0, 1), last=False)
+    assert resident() == [[0, 1]] * LAYERS  # the used ones, before others that were copied along
+    chunk(experts, (2, 3), last=False)
+    assert resident() == [[0, 1]] * LAYERS
+    for _ in range(3):
+        chunk(experts, (4, 5), last=False)
+        assert resident() == [[0, 1]] * LAYERS
+    chunk(experts, (4, 5), last=True)
+    assert resident() == [[4, 5]] * LAYERS
+    tables, parts = state.snapshot(), experts._parts
+    for slot, record in enumerate(tables.owner[:SLOTS].tolist()):
+        assert parts.arena.slot(slot).equal(parts.pool.record(record))
+    experts.close()

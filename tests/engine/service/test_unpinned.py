@@ -1,0 +1,77 @@
+"""A device that refuses memory as long as main memory is pinned for it."""
+
+import pytest
+
+from engine.loader.open import open_model
+from engine.loader.parts import LoadWatch
+from engine.protocol.errors import BudgetError
+from engine.protocol.messages import Load, Sampling
+from engine.runner.work import RowWork
+from engine.service.stats import load_notice
+from engine.settings import EngineSettings
+from kernels.device.base import DeviceMemoryError
+from kernels.device.fake import FakeDevice
+
+pytestmark = pytest.mark.weights
+QUIET = LoadWatch(lambda *_: None, lambda: False)
+
+
+class Counting(FakeDevice):
+    """Counts pinned memory against its own, as the driver of case M-12 is said to do."""
+
+    refusals = 0
+    always = False
+
+    def host_buffer(self, num_bytes):
+        self.buffer = super().host_buffer(num_bytes)
+        return self.buffer
+
+    def check_growth(self, num_bytes):
+        if num_bytes > 0 and (self.buffer.pinned or self.always):
+            self.refusals += 1
+            raise DeviceMemoryError("too much is pinned")
+        super().check_growth(num_bytes)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """The device that any load gets."""
+    made = Counting(256 << 20)
+    monkeypatch.setattr("engine.loader.open.open_device", lambda name, budget: made)
+    return made
+
+
+def load(home):
+    command = Load(id="l", model="builtin", devices=("fake",))
+    return open_model(command, EngineSettings(home=home, threads=1), QUIET)
+
+
+def test_load_when_refused_while_memory_is_pinned_then_again_without(converted_home, device):
+    """Cases M-12 and M-02: one more try, both figures in a warning, and the model answers."""
+    model = load(converted_home)
+    try:
+        assert device.refusals == 1
+        assert not device.buffer.pinned
+        ((_, sentence),) = [one for one in model.notices if one[0] == "not_pinned"]
+        assert load_notice("not_pinned", sentence).level == "warning"
+        assert load_notice("profile_stale", "Old.").level == "info"
+        assert "256 MiB free" in sentence
+        assert "28 MiB of main memory were pinned" in sentence
+        prompt = (5, 6, 7)
+        model.runner.open_row(0, Sampling(temperature=0.0), 0, prompt)
+        work = RowWork(0, prompt, 0, (0,), sample=True)
+        assert model.runner.launch("prefill", [work]).wait()[0] >= 0
+        model.runner.close_row(0)
+    finally:
+        model.close()
+    assert device.free_bytes() == device.total_bytes()
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_load_when_refused_for_another_reason_then_an_error(converted_home, device, pinned):
+    """Case M-12: twice at most, once where nothing is pinned; nothing stays behind."""
+    device.always, device.refuse_pin = True, not pinned
+    with pytest.raises(BudgetError, match="too much is pinned"):
+        load(converted_home)
+    assert device.refusals == (2 if pinned else 1)
+    assert device.free_bytes() == device.total_bytes()

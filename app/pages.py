@@ -72,7 +72,7 @@ class Pages(Mapping[str, QWidget]):
         Args:
             place: puts a page where it belongs, by its name.
         """
-        for name in NAMES:
+        for name in sorted(NAMES, key=lambda name: name == "settings"):  # it has parts of others
             if name not in self.built:
                 import_module(f"app.views.{name}")
                 yield name

@@ -14,7 +14,7 @@ from engine.pipe.stdio import Writer, claim_stdout
 from engine.protocol.errors import EngineError, ErrorCode, ExitCode, FileAccess, InternalError
 from engine.protocol.messages import encode, error_event
 from engine.settings import EngineSettings, read_settings
-from engine.system import die_with_parent, hard_exit, keep_compiled_code, number_cards_by_bus
+from engine.system import die_with_parent, hard_exit, number_cards_by_bus, settle_compilers
 
 EXIT_CODES: dict[ErrorCode, int] = {
     ErrorCode.PROTOCOL: ExitCode.PROTOCOL,
@@ -35,7 +35,7 @@ def main() -> int:
         logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper(), format=LOG_FORMAT)
         if settings.runtime is not None:
             sys.path.insert(0, str(settings.runtime))  # before what a full build brings
-        keep_compiled_code(settings.home.caches)
+        settle_compilers(settings.home.caches)
         with _fault_log(settings):
             if settings.job:
                 return _run_job(settings, protocol_fd)

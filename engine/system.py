@@ -37,10 +37,15 @@ def number_cards_by_bus() -> None:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
-def keep_compiled_code(folder: Path) -> None:
-    """Tell compilers of libraries where to keep what they make: their default lies in HOME."""
+def settle_compilers(folder: Path) -> None:
+    """Tell libraries, before they are imported, where to keep what they compile: below a folder.
+
+    Their default lies in HOME. Torch shall compile nothing by itself: the few operations that it
+    writes in Triton, such as a product over one column, would ask for a C compiler.
+    """
     os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
     os.environ.setdefault("CUDA_CACHE_PATH", str(folder / "driver"))
+    os.environ.setdefault("TORCH_DISABLE_NATIVE_JIT", "1")
 
 
 def make_binary(fd: int) -> None:

@@ -20,7 +20,8 @@ import torch
 from engine.checkpoint.ftw import FtwReader
 from engine.jobs.measure import GB, Effort, Links
 from engine.loader.locate import locate_model
-from engine.loader.open import profile_key, set_threads
+from engine.loader.open import set_threads
+from engine.loader.rates import profile_key
 from engine.memory.bandwidth import BandwidthProfile, CurvePoint, profile_path, write_profile
 from engine.memory.budget import check_host
 from engine.protocol.errors import BudgetError, Cancelled, InvalidRequest

@@ -1,7 +1,8 @@
 """Job: load all libraries of the engine, choose its kernels, compute something.
 
-Spec: {}. Result: version by library, and the devices that were found. What is missing shows here
-within seconds and by its name, before a runtime is used. Started by `engine.jobs.runtime_check`.
+Spec: {}. Result: version by library, the devices that were found, and why Triton cannot compile for
+prompts on a card ("" = it can). What is missing shows here within seconds and by its name, before a
+runtime is used. Started by `engine.jobs.runtime_check`.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,7 @@ def run(
             import_module(name)
         from kernels.device.registry import list_devices  # needs torch
         from kernels.registry import choices
+        from kernels.triton import obstacle
 
         choices("cpu")
         devices = list_devices(("cuda", "cpu"))
@@ -32,7 +34,8 @@ def run(
         raise FileAccess(f"A library of the engine cannot be loaded: {problem}.") from problem
     _compute(loaded["torch"])
     versions = {name: str(getattr(module, "__version__", "")) for name, module in loaded.items()}
-    return {"libraries": versions, "devices": [facts.name for facts in devices]}
+    names = [facts.name for facts in devices]
+    return {"libraries": versions, "devices": names, "triton": obstacle()}
 
 
 def _compute(torch: Any) -> None:  # noqa: ANN401 - the module, which may be absent when linted

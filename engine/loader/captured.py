@@ -92,6 +92,7 @@ class CapturedRequest:
     kv: KvPool
     device: Device
     tools: Tools
+    kernels: StepKernels
     num_slots: int
     staging_records: int
     policy: MissPolicy
@@ -203,8 +204,7 @@ def build_captured(
     if weights is None:
         raise InternalError("This model's steps cannot be captured.")
     plan, tools = request.plan, request.tools
-    kernels = StepKernels(tools, plan.for_rows)
-    stack.callback(kernels.close)
+    kernels = request.kernels
     mailbox = _Mailbox.make(tools, request.pool.layout.hidden)
     parts = _device_parts(request, mailbox)
     experts = DeviceExperts(parts, request.policy, request.rates, request.device)

@@ -30,12 +30,14 @@ from engine.loader.plan import (
     plan_load,
     total_params,
 )
+from engine.loader.rates import measured_rates
 from engine.loader.rehearsal import rehearse
+from engine.loader.step_kernels import StepKernels
 from engine.loader.tools import OpenTools, card_tools
 from engine.loader.unpinned import build_or_unpin
 from engine.loader.way import Way, choose_way
 from engine.loader.weights import on_device, read_weights
-from engine.memory.bandwidth import ProfileKey, Rates, profile_path, read_profile, stale_reason
+from engine.memory.bandwidth import Rates
 from engine.memory.budget import PAGE_TOKENS
 from engine.models.base import ModelFamily, Parts
 from engine.models.registry import get_family
@@ -47,8 +49,8 @@ from engine.moe.pool import ExpertPool
 from engine.protocol.errors import BudgetError, DeviceError, InvalidRequest
 from engine.protocol.messages import Budget, DeviceInfo, Load, MissPolicy, ModelInfo
 from engine.runner.model_runner import ModelRunner
-from engine.settings import ENGINE_VERSION, EngineSettings
-from engine.system import cpu_title, host_memory, usable_cores
+from engine.settings import EngineSettings
+from engine.system import host_memory, usable_cores
 from engine.text.chat import ChatText
 from kernels.cuda.tools import Tools
 from kernels.device.base import LOST_ERRORS, Device, DeviceLostError, DeviceMemoryError
@@ -89,6 +91,7 @@ class _Ingredients(NamedTuple):
     pool: ExpertPool
     rates: Rates | None
     weight: Callable[[str], DenseWeight]
+    kernels: StepKernels | None
 
 
 class _Built(NamedTuple):
@@ -124,12 +127,13 @@ def open_model(
             opened = _open_device(checkpoint, device_name, settings, command, tools)
             device, plan = opened.device, opened.plan
             stack.callback(device.close)
+            kernels = _compile_first(opened, stack)
             pool = _fill_pool(checkpoint.reader, device, watch, stack)
-            rates, notices = _rates(checkpoint, device, settings)
+            rates, notices = measured_rates(checkpoint.reader, device, settings)
             if pool.pin_problem and not device.emulated:
                 notices.append(("not_pinned", pool.pin_problem))
             weight = read_weights(checkpoint.reader, watch)
-            given = _Ingredients(pool, rates, weight)
+            given = _Ingredients(pool, rates, weight, kernels)
             build = partial(_build, checkpoint, opened, given, settings)
             built, unpinned = build_or_unpin(build, pool, device, stack)
             notices += [("not_pinned", unpinned)] if unpinned else []
@@ -285,7 +289,7 @@ def _build(
     stack.callback(kv.close)
     experts: DeviceExperts | MoeExecutor
     program, weight = None, given.weight
-    if way.captured is not None and opened.tools is not None:
+    if way.captured and opened.tools and given.kernels:
         weight = on_device(weight, device)
         request = CapturedRequest(
             plan=way.captured,
@@ -294,6 +298,7 @@ def _build(
             kv=kv,
             device=device,
             tools=opened.tools,
+            kernels=given.kernels,
             num_slots=opened.plan.division.expert_slots,
             staging_records=opened.plan.staging_records,
             policy=opened.policy,
@@ -310,6 +315,16 @@ def _build(
     if isinstance(experts, DeviceExperts) and not device.emulated:
         rehearse(runner, experts, spec.router.top_k)
     return _Built(kv, experts, runner)
+
+
+def _compile_first(opened: _Opened, stack: ExitStack) -> StepKernels | None:
+    """Let the compiler begin, so that it is done when the model has been read."""
+    if opened.way.captured is None or opened.tools is None:
+        return None
+    kernels = StepKernels(opened.tools, opened.way.captured.for_rows)
+    stack.callback(kernels.close)
+    kernels.begin()
+    return kernels
 
 
 def _make_experts(given: _Ingredients, opened: _Opened, stack: ExitStack) -> MoeExecutor:
@@ -332,33 +347,6 @@ def _kernels(checkpoint: _Checkpoint, opened: _Opened) -> dict[str, str]:
     elif not opened.device.emulated:
         found["decode"] = f"layer by layer: {opened.way.reason}"
     return found
-
-
-def _rates(
-    checkpoint: _Checkpoint, device: Device, settings: EngineSettings
-) -> tuple[Rates | None, list[tuple[str, str]]]:
-    """Return the measured rates, and a notice if they are stale. No measurement = no rates."""
-    key = profile_key(checkpoint.reader.layout.encoding, checkpoint.reader.record_bytes, device)
-    path = profile_path(settings.home.profiles, device.title, key.format)
-    profile = read_profile(path)
-    if profile is None:
-        return None, []
-    reason = stale_reason(profile, key, time.time())
-    if reason:
-        return profile.rates, [("profile_stale", f"{reason} Measure again on the Profiler page.")]
-    return profile.rates, []
-
-
-def profile_key(expert_format: str, record_bytes: int, device: Device) -> ProfileKey:
-    """Return what a measurement of this process on this device is true for."""
-    return ProfileKey(
-        device=device.title,
-        cpu=cpu_title(),
-        format=expert_format,
-        record_bytes=record_bytes,
-        threads=torch.get_num_threads(),
-        engine_version=ENGINE_VERSION,
-    )
 
 
 def _device_info(device: Device, plan: LoadPlan) -> DeviceInfo:

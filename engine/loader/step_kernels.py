@@ -1,13 +1,15 @@
 """The compiled kernels of a step, by number of rows: when they are compiled, loaded and unloaded.
 
-A compiler takes seconds. One row is compiled at load, the others on a thread while the model
-already serves; until then their steps are put together from smaller ones. Knows no nodes and no
-recordings. Used by `engine.loader.captured`.
+A compiler takes seconds. One row's are compiled while a load reads the model, the others on a
+thread while it already serves; until then their steps are put together from smaller ones. Knows no
+nodes and no recordings. Used by `engine.loader.captured`.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from kernels.cuda.dense import KernelModule
 from kernels.cuda.experts import moe_defines
@@ -19,7 +21,8 @@ DENSE_SOURCE, MOE_SOURCE = "dense.cu", "moe.cu"
 AHEAD = (2, 4, 8, 3, 5, 6, 7)  # in this order: what most others can be put together from first
 _log = logging.getLogger(__name__)
 
-_Images = tuple[Callable[[], LoadedModule], Callable[[], LoadedModule]]
+_Image = Callable[[], LoadedModule]
+_Images = tuple[_Image, _Image]
 
 
 class StepKernels:
@@ -31,9 +34,18 @@ class StepKernels:
     def __init__(self, tools: Tools, shape: Callable[[int], DecodeShape]) -> None:
         self._tools, self._shape = tools, shape
         self._images: dict[int, _Images] = {}
+        self._first: list[Future[_Image]] = []
         self._modules: list[LoadedModule] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start to compile one row's kernels, a thread a source; `load` waits for them."""
+        if not self._tools.compiles_ahead:
+            return
+        threads = ThreadPoolExecutor(2, "compile-first")
+        self._first = [threads.submit(work) for work in self._works(1)]
+        threads.shutdown(wait=False)  # they end by themselves
 
     def is_ready(self, rows: int) -> bool:
         """Whether `load` needs no compiler, or nobody compiles ahead."""
@@ -44,7 +56,10 @@ class StepKernels:
 
         Raises: what `Tools.compile` and loading raise.
         """
-        images = self._images.get(rows) or self._compile(rows)
+        images = self._images.get(rows)
+        if images is None and rows == 1 and self._first:
+            images = self._first[0].result(), self._first[1].result()
+        images = images or self._compile(rows)
         self._images[rows] = images
         modules: list[LoadedModule] = []
         for load in images:
@@ -77,10 +92,15 @@ class StepKernels:
         self._images.clear()
 
     def _compile(self, rows: int) -> _Images:
+        dense, moe = self._works(rows)
+        return dense(), moe()
+
+    def _works(self, rows: int) -> tuple[Callable[[], _Image], Callable[[], _Image]]:
+        """Return what compiles either source for a number of rows."""
         shape, tools = self._shape(rows), self._tools
         return (
-            tools.compile(DENSE_SOURCE, dense_defines(shape)),
-            tools.compile(MOE_SOURCE, moe_defines(shape)),
+            partial(tools.compile, DENSE_SOURCE, dense_defines(shape)),
+            partial(tools.compile, MOE_SOURCE, moe_defines(shape)),
         )
 
     def _compile_all(self, wanted: Iterable[int]) -> None:

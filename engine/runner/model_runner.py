@@ -59,7 +59,7 @@ class DecodeProgram(Protocol):
 
 
 class _Ahead(NamedTuple):
-    """Greedy rows of the last step: their next positions; and ids that lie with the program only."""
+    """Greedy rows of the last step: next positions, and ids that lie with the program only."""
 
     rows: tuple[int, ...]
     positions: tuple[int, ...]

@@ -70,7 +70,7 @@ class EngineService:
     Args:
         emit: takes events; called from several threads, must not block.
         settings: of the process.
-        open_model: loads a model; default `engine.loader.open.open_model`.
+        open_model: loads a model; default `engine.loader.any_way.open_any_way`.
         devices: lists devices; default NVML and the CPU.
     """
 

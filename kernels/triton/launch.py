@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -27,8 +28,8 @@ Kind = tuple[str, bool]
 _WIDE = 16
 _WARP = 32
 _DTYPES = {
-    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
-    torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8",
+    torch.float32: tl.float32.name, torch.float16: tl.float16.name,
+    torch.bfloat16: tl.bfloat16.name, torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8",
 }  # fmt: skip
 _PARAMETER = re.compile(r"_param_\d+\b")
 

@@ -1,11 +1,14 @@
 """Whether Triton can compile on this machine: its tools may be damaged, or be forbidden to run."""
 
+import triton.language as tl
+
 from kernels.triton import dense_jit
 from kernels.triton.device import interpreted
 from kernels.triton.launch import compile_kernel
 
 _ARCH = 80  # any class will do; no card is asked
-_KINDS = (("*fp32", True), ("*bf16", True), ("*bf16", True), ("*fp32", True), ("fp32", False))
+_WIDE, _HALF = "*" + tl.float32.name, "*" + tl.bfloat16.name
+_KINDS = ((_WIDE, True), (_HALF, True), (_HALF, True), (_WIDE, True), (tl.float32.name, False))
 
 
 def compile_problem() -> str:

@@ -141,7 +141,7 @@ def test_smoke_when_all_is_well_then_0_pictures_and_facts(tmp_path):
     out = tmp_path / "out"
     process = launch(
         tmp_path / "unused",
-        "--tokens 200 --rate 400 --stats 0.1 --noise 3",
+        "--tokens 200 --rate 100 --stats 0.1 --noise 3",  # slow enough for three resizes
         ("--smoke", str(out)),
     )
     _, err = process.communicate(timeout=60)

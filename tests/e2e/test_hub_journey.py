@@ -20,7 +20,7 @@ from tests.conftest import REPOSITORY
 from tests.support.mock_hub import REPO, MockHub, serve
 
 __all__ = ["looks"]
-pytestmark = [pytest.mark.weights, pytest.mark.slow]
+pytestmark = [pytest.mark.weights, pytest.mark.slow, pytest.mark.timeout(300)]
 WAIT_MS = 100_000
 SMALL_DISK = REPOSITORY / "tests" / "support" / "small_disk.py"
 SHARDS = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]

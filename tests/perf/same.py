@@ -26,6 +26,7 @@ from engine.forward import PAGE_TOKENS
 from engine.loader import captured
 from engine.loader.captured import CapturedPlan, CapturedRequest, build_captured
 from engine.loader.parts import LoadWatch
+from engine.loader.step_kernels import StepKernels
 from engine.loader.tools import OpenTools, card_tools
 from engine.loader.way import choose_way
 from engine.loader.weights import on_device, read_weights
@@ -311,6 +312,7 @@ def serving(model: Model, threads: int) -> Iterator[Serving]:
         kv=model.kv,
         device=model.device,
         tools=model.tools,
+        kernels=StepKernels(model.tools, model.plan.for_rows),
         num_slots=1,
         staging_records=2 * model.pool.num_experts,
         policy=MissPolicy.TWO_ENDED,
@@ -319,6 +321,7 @@ def serving(model: Model, threads: int) -> Iterator[Serving]:
     )
 
     with ExitStack() as stack:
+        stack.callback(request.kernels.close)
         with mock.patch.object(captured, "DecodeStep", partial(DecodeStep, with_hash=True)):
             experts, program = build_captured(request, model.family, model.weight, stack)
         parts = Parts(model.device.torch_device, model.kv.dtype, model.kv, experts)

@@ -268,7 +268,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     app = QApplication.instance() or make_application(offscreen=True)
     collector = Collector(parent=app)
-    print(f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}")
+    print(
+        f"{os.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}, {platform.system()}, "
+        f"Python {platform.python_version()}"
+    )
     figures: list[Figure] = []
     for name in options.only or PARTS:
         for figure in PARTS[name](options.tokens):

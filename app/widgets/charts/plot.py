@@ -167,7 +167,7 @@ class Plot(QWidget):
         """The height of the axis over that of its highest line, above which the word stands."""
         if self._point is None:
             return _HEAD
-        room = max(px(60), self._view.height() - px(24))  # the sizes stand below
+        room = float(max(px(60), self._view.height() - px(24)))  # the sizes stand below
         return 1 + px(_WORD) / (room - px(_WORD))
 
     def _draw_band(self, point: tuple[float, str]) -> None:

@@ -34,7 +34,7 @@ static_assert(kMaxSlots >= 1 && kMaxSlots <= 1 << 14, "slots that one CTA can lo
 #ifdef FT_WATCHDOG_NS
 constexpr uint64_t kWatchdogNs = FT_WATCHDOG_NS;
 #else
-constexpr uint64_t kWatchdogNs = 2000000000;
+constexpr uint64_t kWatchdogNs = 1200000000;
 #endif
 
 enum Mode : int { kTwoEnded, kSplit, kFillOnly, kCpuOnly };

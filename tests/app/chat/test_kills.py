@@ -114,10 +114,10 @@ def test_app_and_engine_killed_at_some_moments_then_no_text_is_lost(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(960)
 def test_app_and_engine_killed_at_fifty_moments_then_no_text_is_lost(tmp_path: Path) -> None:
-    """The long run: fifty kills, or five minutes of them."""
-    assert many_kills(tmp_path, 50, limit_s=300.0) >= 10
+    """The long run. The whole app with the real engine is killed in tests/e2e/test_kills.py."""
+    assert many_kills(tmp_path, 50, limit_s=900.0) == 50
 
 
 def test_due_then_only_words_older_than_the_last_second_count() -> None:

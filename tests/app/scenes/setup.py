@@ -208,7 +208,7 @@ def search(words: str) -> Callable[[Desk], object]:
 def licences(folder: Path) -> Stage:
     text = folder / "text"
     text.write_text("All rights given.\n\n" * 40)
-    entry = Licence("FreeToken Desktop", "0.1.0", "Apache-2.0", (text,))
+    entry = Licence("FreeToken Desktop", "0.1.0", "Apache-2.0", (str(text),))
     dialog = LicenceDialog((entry,))
     return Stage(dialog, [], [dialog.close])
 

@@ -4,7 +4,7 @@ import pytest
 
 from engine.jobs import profile
 from engine.jobs.measure import Effort
-from engine.loader.open import profile_key
+from engine.loader.rates import profile_key
 from engine.memory.bandwidth import read_profile, stale_reason
 from engine.protocol.errors import BudgetError, Cancelled, InvalidRequest
 from engine.protocol.messages import ProfilePoint, Progress

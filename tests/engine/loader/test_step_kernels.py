@@ -166,3 +166,34 @@ def test_module_when_closed_then_code_and_context_are_released_once(
     module.close()
     module.close()
     assert set(driver.held.values()) == {0}
+
+
+def test_one_row_when_begun_is_compiled_beside_the_load_and_awaited() -> None:
+    """Both sources at once, each once; loading waits for them, and tells what went wrong there."""
+    tools = SlowTools()
+    one = kernels(tools)
+    one.begin()
+    one.load(1)
+    compiled = sorted((source, rows) for source, rows, _ in tools.compiled)
+    assert compiled == [("dense.cu", 1), ("moe.cu", 1)]
+    assert all(thread.startswith("compile-first") for _, _, thread in tools.compiled)
+    one.load(1)
+    assert len(tools.compiled) == 2
+    one.close()
+    assert tools.loaded == []
+    broken = SlowTools()
+    broken.broken = {1}
+    two = kernels(broken)
+    two.begin()
+    with pytest.raises(CompileError, match="registers"):
+        two.load(1)
+
+
+def test_one_row_when_the_tools_compile_on_demand_then_nothing_begins() -> None:
+    """An emulator's compiler would only take the cores from the load."""
+    tools = SlowTools(ahead=False)
+    one = kernels(tools)
+    one.begin()
+    assert tools.compiled == []
+    one.load(1)
+    assert len(tools.compiled) == 2

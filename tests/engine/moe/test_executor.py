@@ -246,7 +246,7 @@ def test_fake_when_a_step_runs_publishes_fills_before_it_waits():
 
 
 def test_pool_when_pinning_is_refused_says_so_per_record():
-    """The plan receives misses with their class; a refused pin has a reason."""
+    """The plan receives misses with their class; a refused pin has a reason (M-02)."""
     from kernels.device.fake import FakeDevice
     from tests.engine.moe.world import make_pool
 

@@ -4,6 +4,7 @@ Places widgets and binds them to the view models; decides nothing. Parts of the 
 """
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QWidget
 
 from app.predict import amounts
@@ -85,7 +86,14 @@ class DiscoverPanel(QWidget):
     def _sort(self, index: int) -> None:
         self._vm.sort(ORDERS[index])
 
+    def showEvent(self, event: QShowEvent) -> None:
+        """Build and fill the rows when somebody looks, not before."""
+        super().showEvent(event)
+        self._show()
+
     def _show(self) -> None:
+        if not self.isVisible():
+            return
         wanted = [row.entry.repo for row in self._vm.rows]
         if wanted != list(self._rows):
             self._rows = arrange_rows(self._list, self._rows, wanted, self._make_row)

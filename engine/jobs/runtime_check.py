@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
-from engine.protocol.errors import CorruptCheckpoint, EngineError, FileAccess
+from engine.protocol.errors import CorruptCheckpoint, EngineError, FileAccess, InvalidRequest
+from engine.protocol.messages import Error, decode_event
 
 LIMIT_S = 240.0  # a scanner may read gigabytes that it has never seen
 _POLL_S = 0.1
@@ -96,6 +98,10 @@ def _silent(limit_s: float) -> EngineError:
 
 
 def last_words(said: bytes) -> str:
-    """Return the last line that says something, shortened."""
-    lines = said.decode("utf-8", "replace").strip().splitlines() or ["nothing."]
-    return lines[-1][-_TAIL:]
+    """Return the last line that says something, shortened; of an error only its sentence."""
+    last = (said.decode("utf-8", "replace").strip().splitlines() or ["nothing."])[-1]
+    with suppress(InvalidRequest):
+        event = decode_event(last.encode())
+        if isinstance(event, Error):
+            return event.message
+    return last[-_TAIL:]

@@ -132,6 +132,8 @@ def pack_linux(build: Path, target: Path, final: bool) -> list[Path]:
     print("needs: " + ", ".join(wanted.deb()))
     facts = facts_of(build)
     stem = f"{package_name(facts['bundle'])}-{facts['version']}-linux-{os.uname().machine}"
+    for old in target.glob(f"{stem}.*"):  # another form of it would stay in the checksums
+        old.unlink()
     packager = str(Path(sys.executable).with_name("nfpm"))
     made = []
     for kind in ("deb", "rpm"):

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
+from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
 
+from kernels.reference.dense import attention_prefill
 from kernels.triton import dense_jit as jit
 from kernels.triton.device import card
 from kernels.triton.launch import CardKernel
@@ -112,12 +113,18 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tenso
     """
     num_tokens, context = queries.shape[0], keys.shape[0]
     q, k, v = (one.transpose(0, 1).unsqueeze(0) for one in (queries, keys, values))
-    is_whole = num_tokens == context
-    mask = None if is_whole else causal_lower_right(num_tokens, context)
-    with sdpa_kernel(_PLANNED if num_tokens >= PLANNED_TOKENS else _UNPLANNED, set_priority=True):
-        out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=is_whole, scale=scale, enable_gqa=True
-        )
+    if num_tokens == context:
+        backends = _PLANNED if num_tokens >= PLANNED_TOKENS else _UNPLANNED
+        with sdpa_kernel(backends, set_priority=True):
+            out = F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=scale, enable_gqa=True
+            )
+    elif can_use_flash_attention(SDPAParams(q, k, v, None, 0.0, False, True)):
+        # The public way to a mask that ends at the last key imports torch's compiler: seconds.
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        out = flash(q, k, v, 0.0, True, False, scale=scale)[0]
+    else:
+        return attention_prefill(queries, keys, values, scale)
     return out[0].transpose(0, 1)
 
 

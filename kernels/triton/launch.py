@@ -180,7 +180,8 @@ def compile_kernel(
         if name in free and free[name][1]
     }
     fixed = {(names.index(name),): value for name, value in constants.items()}
-    options = {"num_warps": num_warps, "num_stages": num_stages}
+    # The default of fusion changes with Triton's version, and with it the bits.
+    options = {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
     try:
         source = ASTSource(kernel, signature, fixed, wide)
         made = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)

@@ -1,5 +1,7 @@
 """Dense prefill on a card: each step against plain torch; interpreted in float32 without a card."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -206,3 +208,12 @@ def test_attention_of_a_long_prompt_keeps_memory_bounded():
         queries[few].cpu().double(), keys.cpu().double(), values.cpu().double(), 128**-0.5
     )
     close(attended[few], wanted)
+
+
+def test_imports_when_a_card_is_used_then_torch_brings_no_compiler() -> None:
+    """It takes seconds of each load, and nothing here is compiled by it."""
+    modules = (
+        "kernels.triton.dense, kernels.triton.grouped, kernels.triton.steps, engine.loader.open"
+    )
+    code = f"import sys, {modules}; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

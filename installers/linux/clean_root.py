@@ -98,7 +98,7 @@ def screen() -> Iterator[str]:
     reader, writer = os.pipe()
     words = ["Xvfb", "-displayfd", str(writer), "-screen", "0", "1400x900x24", "-ac"]
     with subprocess.Popen(
-        [*words, "-nolisten", "tcp"], pass_fds=(writer,), stderr=subprocess.DEVNULL
+        [*words, "-nolisten", "tcp", "-noreset"], pass_fds=(writer,), stderr=subprocess.DEVNULL
     ) as server:
         os.close(writer)
         try:

@@ -128,7 +128,7 @@ def test_resume_after_a_crash_of_the_app(qtbot, make_runner, tmp_path):
     """D-05: what ran or waited when the app died is listed as interrupted and can go on."""
     first = make_runner("--job-seconds", "30")
     with qtbot.waitSignal(first.progress):
-        first.start("convert", {"target": "x"}, "A model")
+        first.start("convert", {"target": str(tmp_path / "x")}, "A model")
     first.start("convert", {"target": "y"}, "Another")
     first.start("profile", {})
     second = make_runner()  # the file as a crash would leave it

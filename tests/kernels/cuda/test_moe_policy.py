@@ -218,7 +218,8 @@ def test_candidates_are_the_slots_of_least_worth_lowest_first(data):
     model.state.set_policy(MoePolicy(mode=MissMode.CPU_ONLY, eviction=data.draw(POLICIES).eviction))
     model.state.clock[0] = 1000
     model.state.install(tables)
-    missing = int(np.flatnonzero(tables.slot_of == NO_SLOT)[0])  # only a miss is followed by a search
+    # Only a miss is followed by a search.
+    missing = int(np.flatnonzero(tables.slot_of == NO_SLOT)[0])
     with model.pool():
         model.run(missing // 128, model.inputs([[missing % 128]], 0))
     after = model.state.snapshot()

@@ -55,7 +55,7 @@ def dialog(qtbot, desktop):
 
 
 def test_report_then_facts_for_whoever_helps_and_nothing_private(desktop, dialog):
-    """Issue 5: the preview names every hidden place; texts of settings and chats are not told."""
+    """the preview names every hidden place; texts of settings and chats are not told."""
     assert desktop.window.page == "logs"
     text = dialog.text.toPlainText()
     for words in ("Version: ", "RAM: ", "Model: tiny-moe-fp8", "zoom: 1.1", "hub_proxy: set"):

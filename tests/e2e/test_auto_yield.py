@@ -79,7 +79,7 @@ def desk(qtbot, converted_home, tmp_path):
 
 
 def test_yield_and_take_back_during_a_reply_then_the_text_is_the_same(desk):
-    """Issue 5: VRAM goes back when it is asked for and returns, and no token is lost or changed."""
+    """VRAM goes back when it is asked for and returns, and no token is lost or changed."""
     full = desk.slots
     alone = desk.finish(desk.ask())
     assert len(alone) > 100

@@ -128,7 +128,7 @@ def kill_once(home: Path, number: int, aim: str, share: float) -> str:
 def test_app_and_engine_killed_at_fifty_moments_then_every_next_start_is_whole(
     converted_home: DataRoot, tmp_path: Path, record_property
 ) -> None:
-    """Issue 5, case A-20: chats, settings and locks survive, no engine stays behind.
+    """Case A-20: chats, settings and locks survive, no engine stays behind.
 
     After the last kill the app starts once more and gets a whole first word.
     """

@@ -95,7 +95,7 @@ def page(qtbot, looks, converted_home, tmp_path):
 def test_slider_dragged_during_a_reply_then_applied_and_the_text_is_identical(
     page, record_property
 ):
-    """Issue 5: context gives and takes memory six times while a sampled reply is written."""
+    """context gives and takes memory six times while a sampled reply is written."""
     alone = page.finish(page.ask())
     assert len(alone) > 200
     pauses, sizes, waits = [], set(), []

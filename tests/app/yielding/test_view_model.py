@@ -70,7 +70,7 @@ def test_game_when_it_comes_and_goes_then_floor_and_all_back(vm, world, settings
 
 
 def test_fake_nvml_when_4_gib_are_taken_then_given_and_returned(vm, world):
-    """Issue 5, journey 2: memory of others decides, figures and reason are said."""
+    """memory of others decides, figures and reason are said."""
     taken = 4 * GIB
     while world.others < taken:
         world.others += GIB

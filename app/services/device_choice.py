@@ -6,13 +6,15 @@ Says in a sentence when a model goes elsewhere because a card cannot take it.
 from collections.abc import Sequence
 
 from app.services.engine_client import EngineClient
+from app.services.outcome import ProcessOutcome
 from app.services.settings import SettingsStore
 from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 
 CPU = "cpu"
-_GIVES_WAY = (ErrorCode.DEVICE, ErrorCode.BUDGET)  # a card that fails, or is too small or too full
+# A card that fails, that its libraries fail on, or that is too small or too full.
+_GIVES_WAY = (ErrorCode.DEVICE, ErrorCode.INTERNAL, ErrorCode.BUDGET)
 
 
 def cards(devices: Sequence[m.DeviceInfo]) -> tuple[m.DeviceInfo, ...]:
@@ -34,9 +36,9 @@ def card_index(names: Sequence[str]) -> int:
 def choose_device(devices: Sequence[m.DeviceInfo], wanted: str = "") -> str:
     """Return the name of the device to load on.
 
-    `wanted` is `CPU`, the key of a card, or "" for the card with the most memory. Only cards that
-    the engine's kernels are for are listed, so an integrated graphics unit never wins by the main
-    memory that it shares (case M-20). A card that is not there any more counts as "".
+    `wanted` is `CPU`, the key of a card, or "" for the card with the most memory. The engine lists
+    cards of one maker with memory of their own, so an integrated graphics unit never wins by the
+    main memory that it shares (case M-20). A card that is not there any more counts as "".
     """
     if wanted == CPU:
         return CPU
@@ -50,12 +52,18 @@ def choose_device(devices: Sequence[m.DeviceInfo], wanted: str = "") -> str:
 class DevicePicker:
     """Picks the device of each load, and another one where a card cannot serve.
 
-    A card that has served before is not given up: if it fails then, the person decides (M-18).
+    A card that has served before is not given up: if it fails then, the person decides (M-18); for
+    a model that is too large for it, the CPU still serves. One that takes the engine down with its
+    first model is passed over, until an engine has ended in order.
+
+    Attributes:
+        name: the device of the last load.
     """
 
     def __init__(self, client: EngineClient, settings: SettingsStore) -> None:
         self._client, self._settings = client, settings
-        self._name = CPU
+        self.name = CPU
+        self._is_opening, self._notice = False, ""
         self._served: set[str] = set()
         self._broken: set[str] = set()  # until the engine is another one
         self._tried: set[str] = set()  # for this load
@@ -67,16 +75,21 @@ class DevicePicker:
         self._tried.clear()
         return self._pick()
 
+    def take_notice(self) -> str:
+        """Return, once, what is to be said of a card that is passed over; "" if nothing."""
+        notice, self._notice = self._notice, ""
+        return notice
+
     def give_way(self, error: m.Error) -> tuple[str, str]:
         """Return another device for a load that was refused, and the sentence to show.
 
         Returns: two empty texts where the load shall stay refused.
         """
-        name = self._name
-        is_ours = not self._settings.value.device and name not in self._served
-        if name == CPU or not is_ours or error.code not in _GIVES_WAY:
+        name, self._is_opening = self.name, False
+        is_full = error.code is ErrorCode.BUDGET
+        if not self._is_ours(name, is_full) or error.code not in _GIVES_WAY:
             return "", ""
-        (self._broken if error.code is ErrorCode.DEVICE else self._tried).add(name)
+        (self._tried if is_full else self._broken).add(name)
         other = self._pick()
         return other, tr(
             "{device} cannot take the model, so it runs on {other}. {why}",
@@ -88,8 +101,14 @@ class DevicePicker:
     def _pick(self) -> str:
         out = self._broken | self._tried
         offered = [one for one in self._client.devices if one.name not in out]
-        self._name = choose_device(offered, self._settings.value.device)
-        return self._name
+        self.name = choose_device(offered, self._settings.value.device)
+        self._is_opening = True
+        return self.name
+
+    def _is_ours(self, name: str, is_full: bool) -> bool:
+        """Whether another device may be taken without asking."""
+        is_free = name != CPU and not self._settings.value.device
+        return is_free and (is_full or name not in self._served)
 
     def _title(self, name: str) -> str:
         if name == CPU:
@@ -97,7 +116,17 @@ class DevicePicker:
         return next((one.title for one in self._client.devices if one.name == name), name)
 
     def _on_loaded(self, event: m.Loaded) -> None:
+        self._is_opening = False
         self._served.update(event.model.devices)
 
-    def _on_stopped(self) -> None:
-        self._broken.clear()
+    def _on_stopped(self, outcome: ProcessOutcome) -> None:
+        took_it_down = outcome.unexpected and self._is_opening
+        self._is_opening = False
+        if took_it_down and self._is_ours(self.name, is_full=False):
+            self._broken.add(self.name)
+            self._notice = tr(
+                "The engine stopped while {device} took the model, so another device takes it.",
+                device=self._title(self.name),
+            )
+        elif not outcome.unexpected:
+            self._broken.clear()

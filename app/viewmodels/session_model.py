@@ -229,6 +229,8 @@ class ModelLoader(QObject):
     # --- events
 
     def _on_ready(self) -> None:
+        if notice := self._devices.take_notice():
+            self.warned.emit(notice)
         self._send(remembered=True)
         self.changed.emit()
 
@@ -276,7 +278,7 @@ class ModelLoader(QObject):
         asked = self._budget and (self._budget.kv_tokens or self._budget.expert_slots)
         if event.code is ErrorCode.BUDGET and asked and self._client.is_ready:
             self.noticed.emit(tr("The remembered split does not fit; the engine chooses one."))
-            self._send(remembered=False)
+            self._send(remembered=False, device=self._devices.name)
         elif event.code is not ErrorCode.CANCELLED and self._client.is_running:
             self._refuse(event)
         self.changed.emit()
@@ -286,7 +288,7 @@ class ModelLoader(QObject):
         device, sentence = self._devices.give_way(event)
         if device:
             self.warned.emit(sentence)
-            self._send(remembered=False, device=device)
+            self._send(remembered=True, device=device)
         else:
             self.target = None
             self.refused.emit(refused_load(event))

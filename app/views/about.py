@@ -2,10 +2,10 @@
 
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QDialog, QFrame, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QDialog, QWidget
 
 from app.services.licences import Licence
-from app.theme import color, follow, font
+from app.theme import follow
 from app.viewmodels.about import AboutViewModel
 from app.widgets.buttons import Button, Toggle
 from app.widgets.cards import Card
@@ -13,6 +13,7 @@ from app.widgets.inputs import Combo
 from app.widgets.labels import Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence
+from app.widgets.reader import Reader
 from app.widgets.setting_rows import Row
 from app.wording import tr
 
@@ -75,26 +76,6 @@ class LicenceRow(Row):
         return dialog
 
 
-class _Text(QPlainTextEdit):
-    """A licence, to be read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setReadOnly(True)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setTabChangesFocus(True)
-        self.viewport().setAutoFillBackground(False)
-        follow(self.retheme)
-
-    def retheme(self) -> None:
-        """Take font, ink and name from the present theme and language."""
-        self.setFont(font("meta", mono=True))
-        palette = self.palette()
-        palette.setColor(palette.ColorRole.Text, color("text2"))
-        self.setPalette(palette)
-        self.setAccessibleName(tr("Text of the licence"))
-
-
 class LicenceDialog(QDialog):
     """One part at a time: its licence in short, and the whole text."""
 
@@ -104,7 +85,7 @@ class LicenceDialog(QDialog):
         self._licences = licences
         self.parts = Combo([entry.name for entry in licences], 0, 300, name=tr("Part"))
         self._short = Label("", "meta", "text2")
-        self.text = _Text()
+        self.text = Reader(tr("Text of the licence"))
         close = Button(tr("Close"), "secondary")
         close.setDefault(True)
         close.clicked.connect(self.accept)

@@ -3,29 +3,25 @@
 from pathlib import Path
 
 from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QDialog, QFileDialog, QFrame, QPlainTextEdit, QTextEdit, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QTextEdit, QWidget
 
 from app.services.redaction import Redacted
-from app.theme import color, follow, font
+from app.theme import color, follow
 from app.viewmodels.diagnostics import DiagnosticsViewModel
 from app.widgets.buttons import Button
 from app.widgets.cards import Card
 from app.widgets.labels import Icon, Label
 from app.widgets.layout import fixed, hbox, vbox
+from app.widgets.reader import Reader
 from app.wording import Phrase, tr, tr_count
 
 
-class Preview(QPlainTextEdit):
-    """The text, to be read; marks of what was hidden have another ground."""
+class Preview(Reader):
+    """The report; marks of what was hidden have another ground."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.setReadOnly(True)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setTabChangesFocus(True)
-        self.viewport().setAutoFillBackground(False)
         self._marks: tuple[tuple[int, int], ...] = ()
-        follow(self.retheme)
+        super().__init__(tr("Text of the report"))
 
     def show_report(self, report: Redacted) -> None:
         """Show another text; the place that is read stays."""
@@ -36,12 +32,8 @@ class Preview(QPlainTextEdit):
         self.verticalScrollBar().setValue(place)
 
     def retheme(self) -> None:
-        """Take font, inks and name from the present theme and language."""
-        self.setFont(font("meta", mono=True))
-        palette = self.palette()
-        palette.setColor(palette.ColorRole.Text, color("text2"))
-        self.setPalette(palette)
-        self.setAccessibleName(tr("Text of the report"))
+        """Mark in the present theme, too."""
+        super().retheme()
         look = QTextCharFormat()
         look.setBackground(color("accentSoft"))
         look.setForeground(color("text"))

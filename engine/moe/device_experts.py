@@ -350,8 +350,10 @@ class _Mirror:
 
     def renew(self, device: Device) -> None:
         """Read the tables as they are now; waits for the device."""
+        device.synchronize()  # the tables may just have been written
         self._start()
-        device.synchronize()
+        if self._under_way is not None:
+            self._under_way.synchronize()
         self._seen = self._values()
 
     def _start(self) -> None:

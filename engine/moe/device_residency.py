@@ -19,7 +19,7 @@ from kernels.cuda.residency import FREE, NO_SLOT, Residency
 PROMPT_USE = 0.3  # of a use in decode: prompts name what replies do not go on with
 PROMPT_LOSS = 0.99  # what a use still counts once a further token of the prompt was read
 _WHOLE = 1024.0  # a use in fixed point: sums are then the same in any order
-_LEAST_FADING = 2.0**-30  # an old score orders the cold ones still
+_LEAST_SCORE = np.float32(2.0**-100)  # of what was ever used
 
 
 class DeviceResidency:
@@ -71,8 +71,9 @@ class DeviceResidency:
         """
         amounts = np.zeros(len(self._tables.slot_of), np.float32)
         first = moe_layer * self._num_experts
-        fading = np.float32(max(PROMPT_LOSS**num_tokens, _LEAST_FADING))
-        self._tables.score[first : first + self._num_experts] *= fading
+        scores = self._tables.score[first : first + self._num_experts]
+        faded = np.maximum(scores * np.float32(PROMPT_LOSS**num_tokens), _LEAST_SCORE)
+        scores[:] = np.where(scores > 0, faded, scores)
         amounts[first : first + self._num_experts] = np.asarray(uses, np.float32) * PROMPT_USE
         self._tables.credit(amounts)
 

@@ -193,9 +193,9 @@ class ModelRunner:
             output = self._program.go_on(self._page_tables(works))
             if output is not None:
                 return self._look_ahead(works, output.greedy_ids)
-        self._ahead = None
         places = torch.tensor(ahead.rows).to(self._device, non_blocking=True)
         self._last_ids.index_copy_(0, places, ahead.ids.to(torch.int64).clamp(min=0))
+        self._ahead = None  # last: a device without memory is asked again
         return None
 
     def _look_ahead(self, works: Sequence[RowWork], ids: Tensor) -> _Step:

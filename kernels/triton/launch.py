@@ -73,10 +73,13 @@ class CardKernel:
     ) -> None:
         """Queue it on torch's stream of the card that the first tensor lies on.
 
-        `arguments` in the order of the kernel's own, without its constants.
+        `arguments` in the order of the kernel's own, without its constants. An empty grid is no
+        launch, which the driver would refuse: a chunk that wants no token has no rows for the head.
 
         Raises: RuntimeError if it cannot be compiled or launched.
         """
+        if 0 in grid:
+            return
         if interpreted():
             self._kernel[tuple(grid)](
                 *arguments, num_warps=num_warps, num_stages=num_stages, **constants

@@ -1,7 +1,6 @@
 """The whole app on a disk that is full."""
 
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.test_main import children_of, launch, posix
+from tests.support.tmpfs import small_tmpfs
 
 pytestmark = [posix, pytest.mark.linux]
 
@@ -17,15 +17,7 @@ pytestmark = [posix, pytest.mark.linux]
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A data root on a disk of 1 MiB without a free byte."""
     disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    try:
-        done = subprocess.run(mount, capture_output=True, check=False)
-    except OSError:
-        pytest.skip("needs the mount command")
-    if done.returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
+    with small_tmpfs(disk, 1):
         (disk / "home" / "models").mkdir(parents=True)
         with (disk / "ballast").open("wb", buffering=0) as ballast:
             try:
@@ -34,8 +26,6 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
             except OSError:
                 pass
         yield disk / "home"
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_app_when_its_disk_is_full_then_it_runs_and_ends_in_order(full_disk: Path) -> None:

@@ -55,6 +55,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     add("--load-error", default="", help="error code that every Load ends with")
     add("--cards", type=int, default=0, help="cards beside the CPU, each larger than the last")
     add("--card-error", default="", help="error code that every Load on a card ends with")
+    add("--card-crash", action="store_true", help="die of every Load on a card")
     add("--tokens", type=int, default=40, help="tokens of a reply; max_tokens may cut it")
     add("--reasoning", type=int, default=0, help="how many of them are reasoning")
     add("--rate", type=float, default=0.0, help="tokens per second; 0 = at once")
@@ -166,6 +167,8 @@ class FakeEngine:
         if self.opts.hang_load:
             hang()
         on_card = command.devices[0].startswith("cuda")
+        if on_card and self.opts.card_crash:
+            os._exit(3)
         if code := self.opts.load_error or (on_card and self.opts.card_error):
             self.out.send(
                 m.Error(

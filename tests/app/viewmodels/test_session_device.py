@@ -34,7 +34,7 @@ def test_load_when_a_device_is_chosen_then_that_one_also_after_a_restart(qtbot, 
     assert loaded_on(one) == name
 
 
-@pytest.mark.parametrize("code", ["device", "budget"])
+@pytest.mark.parametrize("code", ["device", "internal", "budget"])
 def test_load_when_the_card_cannot_then_on_the_cpu_and_said(qtbot, world, code):
     """Case M-18: never on the CPU without saying so."""
     one = world("--cards", "1", "--card-error", code)
@@ -49,7 +49,7 @@ def test_load_when_the_card_cannot_then_on_the_cpu_and_said(qtbot, world, code):
     assert tone == "warn"
     with qtbot.waitSignal(one.client.loaded, timeout=10_000):
         one.session.load(write_ftw(one.root.models / "other"))
-    assert len(said) == (1 if code == "device" else 2), "a broken card is tried once"
+    assert len(said) == (2 if code == "budget" else 1), "a broken card is tried once"
 
 
 def test_load_when_the_chosen_card_cannot_then_the_person_decides(qtbot, world):
@@ -97,4 +97,44 @@ def test_split_when_chosen_on_another_device_then_not_taken_over(qtbot, world):
     one.settings.set(device="cpu")
     with qtbot.waitSignal(one.client.loaded, timeout=10_000):
         one.session.restart_engine()
+    assert one.session._loader.chosen_slots == 11
+
+
+def test_load_when_the_card_kills_the_engine_then_the_next_one_takes_the_cpu(qtbot, world):
+    """Case M-18: a driver that dies with the process must not die again at each start."""
+    one = world("--cards", "1", "--card-crash")
+    one.add_builtin()
+    said = []
+    one.session.notice.connect(lambda sentence, tone: said.append(sentence))
+    with qtbot.waitSignal(one.client.stopped, timeout=10_000):
+        one.session.start()
+    with qtbot.waitSignal(one.client.loaded, timeout=10_000):
+        one.session.restart_engine()
+    assert loaded_on(one) == "cpu"
+    assert [sentence for sentence in said if sentence.startswith("The engine stopped while")] == [
+        "The engine stopped while Fake Card 0 took the model, so another device takes it."
+    ]
+
+
+def test_load_when_a_model_is_too_large_for_a_card_that_served_then_on_the_cpu(qtbot, world):
+    """The same model on the same machine, whatever was loaded before it."""
+    one = world("--cards", "1")
+    one.add_builtin()
+    start(qtbot, one)
+    program = one.process.program
+    one.process.program = type(program)(
+        program.path, (*program.arguments, "--card-error", "budget")
+    )
+    with qtbot.waitSignal(one.client.loaded, timeout=10_000):
+        one.session.restart_engine()
+    assert loaded_on(one) == "cpu"
+
+
+def test_split_when_the_card_gave_way_then_the_one_of_the_cpu_counts(qtbot, world):
+    """What was chosen for the CPU is no wish for the card, and stays one for the CPU."""
+    one = world("--cards", "1", "--card-error", "device")
+    one.add_builtin()
+    one.settings.set_profile("tiny", expert_slots=11, device="cpu")
+    start(qtbot, one)
+    assert loaded_on(one) == "cpu"
     assert one.session._loader.chosen_slots == 11

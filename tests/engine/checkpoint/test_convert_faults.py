@@ -17,6 +17,7 @@ from engine.checkpoint.writer import FtwWriter, partial_folder
 from engine.protocol.errors import Cancelled, CorruptCheckpoint, DiskFull, FileAccess
 from tests.conftest import REPOSITORY
 from tests.support.checkpoints import recipe_for, write_checkpoint
+from tests.support.tmpfs import small_tmpfs
 
 
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -139,15 +140,7 @@ def test_convert_when_a_write_fails_then_said_so_and_nothing_left(
 def test_convert_when_a_real_disk_fills_up_half_way_then_it_is_named(tmp_path: Path) -> None:
     """A 4 MiB tmpfs that another program fills while we write."""
     disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
-    try:
-        done = subprocess.run(mount, capture_output=True, check=False)
-    except OSError:
-        pytest.skip("needs the mount command")
-    if done.returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
+    with small_tmpfs(disk, 4):
         folder, target = write_checkpoint(tmp_path / "s"), disk / "m"
         before = contents(folder)
 
@@ -159,8 +152,6 @@ def test_convert_when_a_real_disk_fills_up_half_way_then_it_is_named(tmp_path: P
             run(folder, target, fill)
         assert caught.value.message.startswith(f"The disk {disk} is full: ")
         assert_nothing_left(target, folder, before)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 CHILD = """

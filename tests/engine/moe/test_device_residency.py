@@ -159,3 +159,15 @@ def test_prompt_uses_count_late_tokens_most():
     assert uses[2] == 1.0
     assert uses[1] == pytest.approx(0.99**100, abs=1e-3)
     assert uses[3] > uses[2]
+
+
+def test_old_uses_when_many_prompts_follow_then_they_still_tell_cold_from_never_used():
+    """What fades to nothing would count as never used."""
+    residency, state = world(4)
+    prompt(residency, [[9] + [0] * 7, [0] * EXPERTS, [0] * EXPERTS])
+    for _ in range(40):
+        residency.begin()
+        residency.credit(0, [0, 0, 8, 0, 0, 0, 0, 0], 4000)
+        residency.commit()
+    worth = state.snapshot().worth()
+    assert worth[0] > worth[1]

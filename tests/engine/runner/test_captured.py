@@ -274,3 +274,23 @@ def test_decode_when_it_goes_on_then_nothing_is_made_for_it(
     monkeypatch.setattr(torch, "tensor", refuse)
     for position in (3, 4):
         assert len(runner.launch("decode", [work(0, (), position, pages=pages)]).wait()) == 1
+
+
+def test_last_ids_when_the_device_has_no_memory_for_them_then_they_are_kept_for_a_retry(
+    runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler gives memory back and asks again; no reply goes on from an old token."""
+    for row in (0, 1):
+        runner.open_row(row, GREEDY, 0, (5 + row,))
+        runner.launch("prefill", [work(row, (5 + row,), 0)]).wait()
+    (last,) = [runner.launch("decode", [work(0, (), position)]).wait() for position in (1, 2)][-1]
+
+    def refuse(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "tensor", refuse)
+        with pytest.raises(torch.OutOfMemoryError):
+            runner.launch("decode", [work(0, (), 3), work(1, (), 1)])
+    ids = runner.launch("decode", [work(0, (), 3), work(1, (), 1)]).wait()
+    assert ids == ((3 * last + 3) % VOCAB, (3 * (18 % VOCAB) + 1) % VOCAB)

@@ -198,3 +198,9 @@ def test_a_trial_finds_damaged_tools_and_needs_no_compiler(tmp_path, damaged):
         assert done.stdout == "\n"
         assert any((tmp_path / "kept").rglob("*.cubin"))
     assert not (tmp_path / "no-home").exists()
+
+
+def test_launch_when_the_grid_is_empty_then_nothing_is_asked_of_the_driver() -> None:
+    """A chunk that wants no token norms no row; the driver refuses a grid of nothing."""
+    for grid in ((0,), (0, 4), (4, 0)):
+        CardKernel(stand_in("x")).launch(grid, torch.zeros(0))

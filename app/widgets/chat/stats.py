@@ -47,12 +47,18 @@ class StatsLine(QWidget):
         self._column = vbox(hbox(self.bar, (self.label, 1), self.trace, gap=10), gap=8)
         self.setLayout(self._column)
         self.trace.toggled.connect(self._open)
+        follow(self._tell)
+
+    def _tell(self) -> None:
+        """Say the figures in the present language: several phrases in one line."""
+        if self._message is not None:
+            self.label.set_text(stats_text(self._message))
 
     def set_message(self, message: Message) -> None:
         """Show the figures of a finished reply."""
         self._message = message
         trace = message.facts.trace
-        self.label.set_text(stats_text(message))
+        self._tell()
         self.trace.setVisible(trace is not None)
         self._show_bar()
         if trace is not None and has_routes(message):

@@ -515,6 +515,21 @@ def test_theme_and_language_switch_while_a_reply_streams(page, client, qtbot):
     assert last(page).body.widgets[2].text == "End"
 
 
+def test_language_switch_when_a_reply_is_done_then_its_figures_follow(page, client, qtbot):
+    """The line of figures joins several phrases: each is said anew."""
+    page.composer.set_text("q")
+    page.composer.send()
+    client.say("Text")
+    client.finish()
+    line = last(page).stats
+    english = line.label.text()
+    assert "token" in english
+    use(language_code="pseudo")
+    assert line.label.text() != english
+    use(language_code="en")
+    assert line.label.text() == english
+
+
 @pytest.mark.parametrize("language", ["en", "pseudo"])
 @pytest.mark.parametrize("size", [(844, 552), (640, 500)])
 def test_narrow_window_keeps_the_composer_in_view(page, client, qtbot, size, language):

@@ -198,7 +198,9 @@ def _diagnostics(s: Services, session: SessionViewModel) -> DiagnosticsViewModel
 
 
 def _follow(devices: tuple[str, ...], s: Services) -> None:
-    """Let meters and auto-yield watch the card that the model runs on."""
+    """Let meters, facts and auto-yield watch the card that the model runs on."""
     card = card_index(devices)
     s.meter.follow(card)
     s.presence.follow(card)
+    s.machine.follow(card)
+    s.under_load.follow(card)

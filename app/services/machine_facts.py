@@ -19,7 +19,7 @@ from app.services.power import on_battery
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """The first GPU. Link generations and widths are of now and of the best both ends can do.
+    """One GPU. Link generations and widths are of now and of the best both ends can do.
 
     A card that rests lowers its generation; the width stays. 0 and None = the driver does not say.
     """
@@ -59,18 +59,23 @@ class MachineReader(QObject):
 
     def __init__(
         self,
-        read: "Callable[[Path], MachineFacts] | None" = None,
+        read: "Callable[[Path, int], MachineFacts] | None" = None,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._read = read or read_machine
         self._thread: threading.Thread | None = None
+        self._card = 0
+
+    def follow(self, card: int) -> None:
+        """Read the card of this number from the next reading on; the first one until then."""
+        self._card = card
 
     def ask(self, folder: Path) -> None:
         """Read, unless a reading is under way; `folder` is on the disk that is meant."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
-                target=self._run, args=(folder,), name="machine-facts", daemon=True
+                target=self._run, args=(folder, self._card), name="machine-facts", daemon=True
             )
             self._thread.start()
 
@@ -80,19 +85,19 @@ class MachineReader(QObject):
             self._thread.join(wait_s)
             self._thread = None
 
-    def _run(self, folder: Path) -> None:
-        facts = self._read(folder)
+    def _run(self, folder: Path, card: int) -> None:
+        facts = self._read(folder, card)
         try:
             self.known.emit(facts)
         except RuntimeError:  # the app has ended meanwhile
             return
 
 
-def read_machine(folder: Path) -> MachineFacts:
-    """Return what this machine is now."""
+def read_machine(folder: Path, card: int = 0) -> MachineFacts:
+    """Return what this machine is now, with the card of this number."""
     memory = psutil.virtual_memory()
     return MachineFacts(
-        gpu=_read_gpu(),
+        gpu=_read_gpu(card),
         ram_total=int(memory.total),
         ram_free=int(memory.available),
         modules=read_modules(),
@@ -111,7 +116,7 @@ def _free_at(folder: Path) -> int:
     return -1
 
 
-def _read_gpu() -> GpuFacts | None:
+def _read_gpu(card: int) -> GpuFacts | None:
     try:
         # Optional, and slow to load: only here, off the window's thread.
         import pynvml
@@ -122,7 +127,7 @@ def _read_gpu() -> GpuFacts | None:
     except pynvml.NVMLError:
         return None
     try:
-        return _facts(pynvml, pynvml.nvmlDeviceGetHandleByIndex(0))
+        return _facts(pynvml, pynvml.nvmlDeviceGetHandleByIndex(card))
     except pynvml.NVMLError:
         return None
     finally:

@@ -113,8 +113,9 @@ class RemoteClient(QObject):
             self._listing = None
         try:
             proxy = self._route(server)
-        except BadProxy:
-            QTimer.singleShot(0, self, lambda: self.list_failed.emit(faults.bad_proxy()))
+        except BadProxy as problem:
+            error = problem.error
+            QTimer.singleShot(0, self, lambda: self.list_failed.emit(error))
             return
         limits_ms = (self._list_ms, self._limits_ms[1])
         call = _Call(self._manager().get(_request(server, "models")), limits_ms, self)
@@ -138,8 +139,9 @@ class RemoteClient(QObject):
             return reply_id
         try:
             proxy = self._route(server)
-        except BadProxy:
-            QTimer.singleShot(0, self, lambda: self._end(reply_id, faults.bad_proxy()))
+        except BadProxy as problem:
+            error = problem.error
+            QTimer.singleShot(0, self, lambda: self._end(reply_id, error))
             return reply_id
         body = request_body(self._model, messages, sampling, tools, continue_last, template_args)
         sent = self._manager().post(_request(server, "chat/completions"), body)

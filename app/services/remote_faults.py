@@ -90,6 +90,24 @@ def bad_proxy() -> m.Error:
     )
 
 
+def bad_system_proxy(proxy: str) -> m.Error:
+    """Return the sentence for a proxy of the system that is of no use: nothing was sent."""
+    return m.Error(
+        code=ErrorCode.INVALID_REQUEST,
+        message=tr("The system's proxy {proxy} cannot be used; nothing was sent.", proxy=proxy),
+        hint=tr('Write "direct" as the proxy in Settings to go without it.'),
+    )
+
+
+def tls_proxy(proxy: str) -> m.Error:
+    """Return the sentence for a proxy that would be spoken to over TLS: nothing was sent."""
+    return m.Error(
+        code=ErrorCode.INVALID_REQUEST,
+        message=tr("The proxy {proxy} is asked for by https; nothing was sent.", proxy=proxy),
+        hint=tr('Only http:// proxies work here; write one in Settings, or "direct" for none.'),
+    )
+
+
 def network(words: str, hint: str = "") -> m.Error:
     """Return an error of the network."""
     hint = hint or tr("Check the network and the server; what came is kept.")

@@ -1,4 +1,4 @@
-"""Which proxy stands before a remote engine: the one of the settings, never before this computer.
+"""Which proxy stands before a remote engine: of the settings or the system, never for this PC.
 
 Reads addresses as the jobs of the hub read them (`engine.jobs.hub`): "" follows the system,
 "direct" uses none. Sends nothing.
@@ -10,13 +10,23 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from PySide6.QtNetwork import QNetworkProxy
 
+from app.services.remote_faults import bad_proxy, bad_system_proxy, tls_proxy
 from app.services.remote_wire import Server, is_loopback
+from engine.protocol import messages as m
 
 DIRECT = "direct"
 
 
+_SOCKS = ("socks5", "socks5h")
+_PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
+
+
 class BadProxy(Exception):
-    """The proxy of the settings is no address; nothing may be sent around it."""
+    """The proxy is of no use; nothing may be sent around it. `error` says it to people."""
+
+    def __init__(self, error: m.Error) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +49,18 @@ def route_to(server: Server, setting: str) -> Route:
     address = "" if is_loopback(host) else _address(setting.strip(), parts.scheme, host)
     if not address:
         return Route(QNetworkProxy(QNetworkProxy.ProxyType.NoProxy))
-    found = _read(address)
+    found = _read(address, is_systems=not setting.strip())
+    kind = QNetworkProxy.ProxyType.HttpProxy
+    if found.scheme in _SOCKS:
+        kind = QNetworkProxy.ProxyType.Socks5Proxy
     proxy = QNetworkProxy(
-        QNetworkProxy.ProxyType.HttpProxy,
+        kind,
         found.hostname or "",
-        found.port or (443 if found.scheme == "https" else 80),
+        found.port or _PORTS[found.scheme],
         unquote(found.username or ""),
         unquote(found.password or ""),
     )
-    return Route(proxy, found.netloc.rpartition("@")[2])
+    return Route(proxy, _shown(found.netloc))
 
 
 def _address(setting: str, scheme: str, host: str) -> str:
@@ -58,12 +71,22 @@ def _address(setting: str, scheme: str, host: str) -> str:
     return urllib.request.getproxies().get(scheme, "")
 
 
-def _read(address: str) -> SplitResult:
+def _read(address: str, is_systems: bool) -> SplitResult:
+    """Return the parts of an address; SOCKS is for the system's only, as jobs know none."""
+    schemes = ("http", "https", *(_SOCKS if is_systems else ()))
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_good = False
     if not is_good:
-        raise BadProxy
+        raise BadProxy(bad_system_proxy(_shown(address)) if is_systems else bad_proxy())
+    if parts.scheme == "https":  # Qt cannot speak TLS to a proxy
+        raise BadProxy(tls_proxy(_shown(parts.netloc)))
     return parts
+
+
+def _shown(address: str) -> str:
+    """Return an address without user and password."""
+    scheme = address.partition("://")[0] + "://" if "://" in address else ""
+    return scheme + address.removeprefix(scheme).rpartition("@")[2]

@@ -82,7 +82,7 @@ class DiagnosticsViewModel(QObject):
             parts += [f"{name}: {value}" for name, value in rows]
         lines = self._from.ring.lines()[-LAST_LINES:]
         parts.append(f"\n[Last {len(lines)} lines of the log]")
-        return redact("\n".join([*parts, *map(line_text, lines)]) + "\n", _own_names())
+        return redact("\n".join([*parts, *map(line_text, lines)]) + "\n", own_names())
 
     def save(self, path: Path, text: str) -> str:
         """Write what was shown. Returns "" or a sentence that says why it was not written."""
@@ -172,7 +172,7 @@ def _size(num_bytes: int) -> str:
     return str(amounts.memory(num_bytes))
 
 
-def _own_names() -> tuple[str, ...]:
+def own_names() -> tuple[str, ...]:
     """Return the names of the person's account and of this computer."""
 
     def found() -> Iterable[str]:

@@ -19,7 +19,7 @@ from PySide6.QtCore import (
 from app.services.files import replace_file
 from app.services.log_ring import MAX_LINES, LogLine, LogRing, line_text
 from app.services.redaction import redact
-from app.viewmodels.diagnostics import DiagnosticsViewModel
+from app.viewmodels.diagnostics import DiagnosticsViewModel, own_names
 from app.wording import tr
 
 Index = QModelIndex | QPersistentModelIndex
@@ -185,8 +185,8 @@ class LogsViewModel(QObject):
         return "\n".join(line_text(self.model.line(row)) for row in picked)
 
     def report(self) -> str:
-        """Return the visible lines with keys, mail addresses and user names removed."""
-        return redact(self.text()).text
+        """Return the visible lines with keys, logins, addresses and names removed."""
+        return redact(self.text(), own_names()).text
 
     def save_report(self, path: Path) -> str:
         """Write the report. Returns "" or a sentence that says why it was not written."""

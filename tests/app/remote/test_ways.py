@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+from PySide6.QtNetwork import QNetworkProxy
 
 from app.services.remote_client import RemoteClient
 from app.services.remote_proxy import BadProxy, route_to
@@ -137,6 +138,74 @@ def test_proxy_that_is_no_address_then_nothing_is_sent(qtbot, make):
     with qtbot.waitSignal(client.list_failed, timeout=5_000) as told:
         client.list_models()
     assert told.args[0].code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
+def test_proxy_of_the_system_when_socks_then_spoken_to_as_such(qtbot, make, monkeypatch, scheme):
+    """SOCKS 5 begins with the byte 5; the setting itself takes http only, as the downloads do."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.setblocking(False)
+        port = proxy.getsockname()[1]
+        monkeypatch.setenv("http_proxy", f"{scheme}://me:pw@127.0.0.1:{port}")
+        route = route_to(Server(FAR), "")
+        assert route.proxy.type() is QNetworkProxy.ProxyType.Socks5Proxy
+        assert (route.proxy.user(), route.shown) == ("me", f"127.0.0.1:{port}")
+        make(FAR).generate(HELLO, m.Sampling())
+        heard, got = [], []
+
+        def is_greeted():
+            try:
+                if not heard:
+                    heard.append(proxy.accept()[0])
+                    heard[0].setblocking(False)
+                got.append(heard[0].recv(1))
+            except BlockingIOError:
+                return False
+            return True
+
+        qtbot.waitUntil(is_greeted, timeout=10_000)
+        heard[0].close()
+        assert got == [b"\x05"]
+    monkeypatch.setenv("http_proxy", f"{scheme}://proxy.example")
+    assert route_to(Server(FAR), "").proxy.port() == 1080
+    with pytest.raises(BadProxy, match="proxy in Settings"):
+        route_to(Server(FAR), f"{scheme}://proxy.example")
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("socks4://me:hunter2@proxy.example:1080", "socks4://proxy.example:1080"),
+        ("me:hunter2@proxy.example:x", "proxy.example:x"),
+        ("http://me:hunt://er2@proxy.example:0", "http://proxy.example:0"),
+    ],
+)
+def test_proxy_of_the_system_when_useless_then_it_is_blamed(
+    qtbot, make, monkeypatch, address, shown
+):
+    """Case D-11: not the setting, which is empty; nothing is sent, and a way out is said."""
+    monkeypatch.setenv("http_proxy", address)
+    words, hint = failure(qtbot, make(FAR))
+    assert words == f"The system's proxy {shown} cannot be used; nothing was sent."
+    assert 'Write "direct"' in hint
+    assert "hunt" not in words + hint
+
+
+@pytest.mark.parametrize("is_systems", [True, False])
+def test_proxy_by_https_then_nothing_is_sent(qtbot, make, server, monkeypatch, is_systems):
+    """Case D-11: no TLS to a proxy is possible, so neither is it spoken to without."""
+    address = server.url.replace("http://", "https://me:hunter2@")
+    if is_systems:
+        monkeypatch.setenv("http_proxy", address)
+    client = make(FAR, "" if is_systems else address)
+    words, hint = failure(qtbot, client)
+    shown = server.url.removeprefix("http://")
+    assert words == f"The proxy {shown} is asked for by https; nothing was sent."
+    assert "http://" in hint
+    with qtbot.waitSignal(client.list_failed, timeout=5_000) as told:
+        client.list_models()
+    assert told.args[0].message == words
+    assert server.requests == []
 
 
 def test_route_then_login_is_decoded_and_not_shown():

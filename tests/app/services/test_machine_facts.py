@@ -4,9 +4,11 @@ import struct
 import sys
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
+from app.parts import _follow
 from app.services import power
 from app.services.machine_facts import MachineFacts, MachineReader, read_machine
 from app.services.memory_modules import MemoryModules, from_smbios, from_udev
@@ -72,7 +74,7 @@ def test_reader_when_asked_twice_then_one_reading_off_the_window_thread(qtbot, t
     """A driver that takes its time is asked once."""
     go, threads = threading.Event(), []
 
-    def read(folder):
+    def read(folder, card):
         threads.append(threading.current_thread())
         go.wait(5)
         return MachineFacts(disk_free=7)
@@ -86,6 +88,34 @@ def test_reader_when_asked_twice_then_one_reading_off_the_window_thread(qtbot, t
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
     reader.stop()
+
+
+def test_reader_when_another_card_is_in_use_then_facts_of_that_one(qtbot, monkeypatch, tmp_path):
+    """Case M-20: as the meter; a card that is not there is no error."""
+    cards = {
+        "nvmlDeviceGetHandleByIndex": lambda index: index if index < 2 else fail(),
+        "nvmlDeviceGetName": lambda gpu: f"Card {gpu}",
+    }
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(**cards))
+    reader = MachineReader()
+    names = []
+    for card in (None, 1, 2, 0):
+        if card is not None:
+            reader.follow(card)
+        with qtbot.waitSignal(reader.known, timeout=5_000) as told:
+            reader.ask(tmp_path)
+        reader.stop()
+        gpu = told.args[0].gpu
+        names.append(gpu.name if gpu is not None else None)
+    assert names == ["Card 0", "Card 1", None, "Card 0"]
+
+
+def test_model_loaded_then_everybody_watches_its_card():
+    """Case M-20: meter, auto-yield, facts and the facts around a measurement."""
+    watchers = {name: Mock() for name in ("meter", "presence", "machine", "under_load")}
+    _follow(("cuda:1", "cpu"), SimpleNamespace(**watchers))
+    for watcher in watchers.values():
+        watcher.follow.assert_called_once_with(1)
 
 
 def test_udev_then_plugged_modules_and_the_slowest_speed():

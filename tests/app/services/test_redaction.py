@@ -20,6 +20,28 @@ from app.services.redaction import redact
         ("'C:\\\\Users\\\\Zoe\\\\x'", "'C:\\\\Users\\\\<name>\\\\x'"),
         ("/Users/zoe: no such folder", "/Users/<name>: no such folder"),
         ("host 192.168.178.20:8000 refused", "host <address>:8000 refused"),
+        ("HF_TOKEN=abc.def next", "HF_TOKEN=<key> next"),
+        ("access_token: abc next", "access_token: <key> next"),
+        ("client_secret=abc&x", "client_secret=<key>"),
+        ("password=\\abc", "password=<key>"),
+        ('{"token": "a b", "c": 1}', '{"token": "<key>", "c": 1}'),
+        ("{'api_key': 'a \\' b', 'c': 1}", "{'api_key': '<key>', 'c': 1}"),
+        (r'"{\"token\": \"a b\", \"c\": 1}"', r'"{\"token\": \"<key>\", \"c\": 1}"'),
+        ("token='cut a b", "token='<key>"),
+        ("Authorization: Bearer hf_abcdefgh1234 x", "Authorization: Bearer <key> x"),
+        ('Authorization: Digest username="zoe", nonce="x"', "Authorization: <key>"),
+        ("Proxy-Authorization: NTLM abc=\nnext", "Proxy-Authorization: <key>\nnext"),
+        ("get /v1?key=AIzaShort&alt=sse", "get /v1?key=<key>&alt=sse"),
+        ("with AIzaSyA-abcdefgh and ghp_abcdefgh12", "with <key> and <key>"),
+        ("github_pat_11ABCDEFG_abc", "<key>"),
+        ("http://user:p@ss@proxy:3128", "http://<login>@proxy:3128"),
+        ("http://user:pa/ss@proxy:3128", "http://<login>@proxy:3128"),
+        ("by user:pw@proxy:3128.", "by <login>@proxy:3128."),
+        ("by user:p@ss@proxy.example:3128", "by <login>@proxy.example:3128"),
+        ("at [2001:db8::5]:8000 refused", "at [<address>]:8000 refused"),
+        ("fe80::1%eth0: no route; fd00:1:2:3:4:5:6:7.", "<address>: no route; <address>."),
+        ("C:\\Users\\Max Mustermann\\x", "C:\\Users\\<name>\\x"),
+        ("C:/Users/Max Mustermann/x", "C:/Users/<name>/x"),
     ],
 )
 def test_redact_then_only_the_secret_part_is_gone(text, hidden):
@@ -35,6 +57,9 @@ def test_redact_then_only_the_secret_part_is_gone(text, hidden):
         "driver 576.88, torch 2.13.0, kernel 6.1.0",
         "loaded Qwen3-30B-A3B-FP8 from /data/models",
         "basic settings, secret sauce",
+        "12:30:05 engine: ready, 2026:08:12",
+        "c10::add, std::vector, at::detail::x, feed::add and ::1",
+        "D:\\models\\org@main and http://127.0.0.1:1919/v1",
     ],
 )
 def test_redact_when_nothing_is_private_then_untouched(text):
@@ -49,6 +74,27 @@ def test_names_then_hidden_as_words_in_any_case():
     assert "zoe-pc" not in found.text
     assert "ZOE" not in found.text
     assert "zoetrope as root" in found.text
+
+
+NAMES = ("Max", "Max Mustermann", "pc-max")
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("C:\\Users\\Max Mustermann\\AppData\\x", "C:\\Users\\<name>\\AppData\\x"),
+        ("/home/Max Mustermann: full", "/home/<name>: full"),
+        ("Max Mustermann on PC-Max", "<name> on <name>"),
+        ("token=Max Mustermann", "token=<key>"),
+        ("http://Max:pw@pc-max:3128", "http://<login>@<name>:3128"),
+        ("Max:pw@pc-max:3128", "<login>@<name>:3128"),
+        ("hf_abcdefgh-max-rest", "<key>"),
+        ("a.max@pc-max.example", "<mail>"),
+    ],
+)
+def test_names_when_of_two_words_or_in_a_secret_then_nothing_is_left_over(text, hidden):
+    """The longest first, before the patterns; a name in a secret does not cut it."""
+    assert redact(text, NAMES).text == hidden
 
 
 def test_marks_then_they_stand_where_something_was():

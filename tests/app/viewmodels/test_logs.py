@@ -1,5 +1,8 @@
 """The Logs page's view model."""
 
+import getpass
+import socket
+
 import pytest
 
 from app.services.log_ring import LogRing
@@ -62,6 +65,14 @@ def test_report_then_without_personal_data(ring, tmp_path):
     assert "zoe" not in text.lower()
     assert "hf_abc" not in text
     assert "/home/<name>/models" in text
+
+
+def test_report_then_without_the_names_of_account_and_computer(ring, tmp_path, monkeypatch):
+    """Also where they stand in no folder."""
+    monkeypatch.setattr(getpass, "getuser", lambda: "Max Mustermann")
+    monkeypatch.setattr(socket, "gethostname", lambda: "pc-max")
+    ring.append("app", "info", "Max Mustermann began on pc-max")
+    assert "<name> began on <name>" in LogsViewModel(ring, tmp_path).report()
 
 
 def test_save_report_when_impossible_then_sentence(ring, tmp_path):

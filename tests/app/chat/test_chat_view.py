@@ -42,6 +42,7 @@ from app.widgets.look import use
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 from tests.app.chat.fakes import FakeClient, make_vm
+from tests.app.walk import settle
 
 
 @pytest.fixture(autouse=True)
@@ -528,6 +529,21 @@ def test_language_switch_when_a_reply_is_done_then_its_figures_follow(page, clie
     assert line.label.text() != english
     use(language_code="en")
     assert line.label.text() == english
+
+
+def test_reasoning_of_two_lines_then_nothing_covers_the_second(page, client, qtbot):
+    """Bars as the style sheet makes them take room at once, and one bar brings the other."""
+    theme().dress(page)
+    page.composer.set_text("q")
+    page.composer.send()
+    client.say("The person asks for the end of the walk. " * 4, kind="reasoning")
+    settle()
+    flush(page)
+    settle()
+    text = last(page).fold.text
+    assert text.document().size().height() == 2
+    assert not text.horizontalScrollBar().isVisible()
+    assert text.viewport().height() >= 2 * text.fontMetrics().lineSpacing()
 
 
 @pytest.mark.parametrize("language", ["en", "pseudo"])

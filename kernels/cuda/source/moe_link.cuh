@@ -105,8 +105,9 @@ __device__ __forceinline__ int count_all(int own, int (*parts)[kWarps], int& tur
     return all;
 }
 
-// The kVictims slots of least worth, lowest slot first among equals, for the plans up to the next miss. By halving
-// an interval: first of keys, then of slots among those of the last key that still fits.
+// The kVictims slots of least worth, lowest slot first among equals, for the plans up to the next
+// miss. By halving an interval: first of keys, then of slots among those of the last key that still
+// fits.
 __device__ FT_APART void find_victims(const MoeArguments& a) {
     constexpr int kOwn = (kMaxSlots + kThreads - 1) / kThreads;
     __shared__ int parts[2][kWarps];

@@ -135,11 +135,18 @@ def test_layout_when_any_size_then_whole_and_named(page, size, language):
     assert (page.head._is_beside is False) == (size[0] == 560)
 
 
-def test_tray_when_there_is_one_then_yields_and_takes_back(qapp, qtbot, monkeypatch):
-    """The same command as the key, in the words of what it does now; works without the window."""
+@pytest.fixture
+def tray(qapp, monkeypatch):
+    """The icon where a desktop has room for it; it is not shown."""
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
     monkeypatch.setattr(QSystemTrayIcon, "show", lambda icon: None)
-    tray = Tray(icon("models"))
+    one = Tray(icon("models"))
+    yield one
+    one.close()
+
+
+def test_tray_when_there_is_one_then_yields_and_takes_back(tray, qtbot):
+    """The same command as the key, in the words of what it does now; works without the window."""
     entry = tray._yield
     assert (entry.text(), entry.isEnabled()) == ("Yield now", False)
     tray.set_yield(False, True)
@@ -147,14 +154,10 @@ def test_tray_when_there_is_one_then_yields_and_takes_back(qapp, qtbot, monkeypa
         entry.trigger()
     tray.set_yield(True, True)
     assert entry.text() == "Take back"
-    tray.close()
 
 
-def test_tray_then_the_last_model_is_loaded_or_freed(qapp, qtbot, monkeypatch):
+def test_tray_then_the_last_model_is_loaded_or_freed(tray, qtbot):
     """G-01: one entry in the sense of now; while something is written it rests."""
-    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
-    monkeypatch.setattr(QSystemTrayIcon, "show", lambda icon: None)
-    tray = Tray(icon("models"))
     entry = tray._model
     assert (entry.text(), entry.isEnabled()) == ("Load the last model", False)
     tray.set_model(False, True)
@@ -166,7 +169,6 @@ def test_tray_then_the_last_model_is_loaded_or_freed(qapp, qtbot, monkeypatch):
         entry.trigger()
     tray.set_model(True, False)
     assert not entry.isEnabled()
-    tray.close()
 
 
 def test_tray_when_there_is_none_then_nothing_happens(qapp):

@@ -107,6 +107,7 @@ struct Pass {
     const float* scales;   // [padded], or none
     float* y;              // [tokens][padded]
     bool start;            // y holds nothing yet
+    int from, to;          // columns
 };
 
 // One part of the columns; the first pass over a unit begins chains, the last ends them.
@@ -153,7 +154,7 @@ FREETOKEN_APART void any_column_part(const Shape& s, const Pass& pass, int at) {
 
 template <class Format, int Tokens, bool Begin, bool End>
 FREETOKEN_INLINE void columns(const Shape& s, const Pass& pass) {
-    for (int at = 0; at < s.hidden; at += Format::kValues) {
+    for (int at = pass.from; at < pass.to; at += Format::kValues) {
         const int bytes = at * Format::kBytes;
         if (bytes % kCacheLineBytes == 0) {
             FREETOKEN_UNROLL
@@ -172,49 +173,98 @@ FREETOKEN_INLINE void columns(const Shape& s, const Pass& pass) {
 
 // --- the tier's functions ------------------------------------------------------------------------
 
+// Gate and up of rows [first, first + count), and their activations; rows behind them are fetched
+// from `next` on.
 template <class Format>
-void unit_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, bool start,
-             Workspace& w) {
-    constexpr int kMost = Format::kTokens;
+FREETOKEN_INLINE void activations(const Shape& s, const uint8_t* unit, const uint8_t* next,
+                                  int first, int count, int tokens, Workspace& w,
+                                  float (*a)[kUnitRows]) {
     const float* inputs[2] = {w.x, w.x};
     if (s.group) {
         apply_scales<Format>(s, unit + s.values_bytes, tokens, w);
         inputs[0] = w.scaled;
         inputs[1] = w.scaled + kMaxTokens * s.padded;
     }
-    const RowShape shape{s.hidden, s.padded, s.ahead_bytes};
     alignas(kCacheLineBytes) float sums[2][kMaxTokens][kUnitRows];
-    for (int r = 0; r < 2 * kUnitRows; r++) {
-        const Rows row = whole_rows<Format>(s, unit + r * s.row_bytes, 1, w);
-        by_tokens<kMost>(tokens, 0, [&](int t, auto count) {
-            dot<Format, decltype(count)::value, kLines>(shape, row.first, inputs[r % 2] + t * s.padded,
-                                                &sums[r % 2][t][r / 2], kUnitRows);
+    if (count < kUnitRows) memset(sums, 0, sizeof sums);  // whole vectors are activated
+    const uint8_t* end = unit + 2 * (first + count) * s.row_bytes;
+    for (int r = 2 * first; r < 2 * (first + count); r++) {
+        const uint8_t* at = unit + r * s.row_bytes;
+        const uint8_t* ahead = at + s.ahead_bytes;
+        if (ahead >= end) ahead = next + (ahead - end);
+        const Rows row = whole_rows<Format>(s, at, 1, w);
+        const RowShape shape{s.hidden, s.padded, static_cast<size_t>(ahead - row.first)};
+        by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto tokens_at_once) {
+            dot<Format, decltype(tokens_at_once)::value, kLines>(
+                shape, row.first, inputs[r % 2] + t * s.padded, &sums[r % 2][t][r / 2], kUnitRows);
         });
     }
-    alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
     for (int t = 0; t < tokens; t++) activate(s, sums[0][t], sums[1][t], a[t]);
+}
+
+// Columns [from, to) of down: partial sums from activations a [tokens][kUnitRows], added to y or
+// the start of it.
+template <class Format>
+FREETOKEN_INLINE void down(const Shape& s, const uint8_t* unit, const uint8_t* next, const float* a,
+                           int tokens, int from, int to, bool start, float* y, Workspace& w) {
     const uint8_t* first = unit + 2 * kUnitRows * s.row_bytes;
     const uint8_t* second = first + kRowsAtOnce * s.row_bytes;
     Pass pass{};
     pass.scales = s.group ? w.down_scales : nullptr;
     pass.start = start;
+    pass.from = from;
+    pass.to = to;
     const auto at_tokens = [&](int t, int row) {
-        pass.a = a[t] + row;
+        pass.a = a + t * kUnitRows + row;
         pass.partial = w.partial + static_cast<ptrdiff_t>(t) * s.padded;
-        pass.y = w.y + static_cast<ptrdiff_t>(t) * s.padded;
+        pass.y = y + static_cast<ptrdiff_t>(t) * s.padded;
     };
     pass.rows = whole_rows<Format>(s, first, kRowsAtOnce, w);
     pass.ahead = second;
-    by_tokens<kMost>(tokens, 0, [&](int t, auto count) {
+    by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto count) {
         at_tokens(t, 0);
         columns<Format, decltype(count)::value, true, false>(s, pass);
     });
     pass.rows = whole_rows<Format>(s, second, kRowsAtOnce, w);
     pass.ahead = next;
-    by_tokens<kMost>(tokens, 0, [&](int t, auto count) {
+    by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto count) {
         at_tokens(t, kRowsAtOnce);
         columns<Format, decltype(count)::value, false, true>(s, pass);
     });
+}
+
+template <class Format>
+void unit_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, bool start,
+             Workspace& w) {
+    alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
+    activations<Format>(s, unit, unit + 2 * kUnitRows * s.row_bytes, 0, kUnitRows, tokens, w, a);
+    down<Format>(s, unit, next, a[0], tokens, 0, s.hidden, start, w.y, w);
+}
+
+template <class Format>
+void rows_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int first, int count,
+             int tokens, float* out, Workspace& w) {
+    alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
+    activations<Format>(s, unit, next, first, count, tokens, w, a);
+    for (int t = 0; t < tokens; t++)
+        for (int r = first; r < first + count; r++) out[t * kUnitRows + r] = a[t][r];
+}
+
+template <class Format>
+void columns_of(const Shape& s, const uint8_t* unit, const float* a, int tokens, int block,
+                float* y, Workspace& w) {
+    const int from = block * kBlockColumns, end = from + kBlockColumns;
+    const int to = end < s.hidden ? end : s.hidden;
+    if (s.group) {
+        w.has_scales = false;  // those of down are another unit's from here on
+        Vector factor[Format::kVectors];
+        for (int at = from; at < to; at += Format::kValues) {
+            part_scales<Format>(s, unit + s.values_bytes + s.scale_bytes / 3 * 2, at, factor);
+            for (int k = 0; k < Format::kVectors; k++)
+                store(w.down_scales + at + k * kWidth, factor[k]);
+        }
+    }
+    down<Format>(s, unit, unit, a, tokens, from, to, true, y, w);
 }
 
 void unit(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, bool start,
@@ -223,6 +273,22 @@ void unit(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, 
         unit_of<Bf16>(s, unit, next, tokens, start, w);
     else
         unit_of<Fp8>(s, unit, next, tokens, start, w);
+}
+
+void unit_rows(const Shape& s, const uint8_t* unit, const uint8_t* next, int first, int count,
+               int tokens, float* a, Workspace& w) {
+    if (s.encoding == Encoding::bf16)
+        rows_of<Bf16>(s, unit, next, first, count, tokens, a, w);
+    else
+        rows_of<Fp8>(s, unit, next, first, count, tokens, a, w);
+}
+
+void unit_columns(const Shape& s, const uint8_t* unit, const float* a, int tokens, int block,
+                  float* y, Workspace& w) {
+    if (s.encoding == Encoding::bf16)
+        columns_of<Bf16>(s, unit, a, tokens, block, y, w);
+    else
+        columns_of<Fp8>(s, unit, a, tokens, block, y, w);
 }
 
 template <class Format>
@@ -281,7 +347,7 @@ void sum(const Shape& s, const float* partial, int count, size_t stride, int blo
                                  : sum_as<Fp8>(s, partial, count, stride, block, out);
 }
 
-constexpr ExpertTier kTier{spread, unit, collect, sum};
+constexpr ExpertTier kTier{spread, unit, unit_rows, unit_columns, collect, sum};
 
 }  // namespace
 }  // namespace freetoken

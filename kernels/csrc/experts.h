@@ -70,6 +70,13 @@ struct ExpertTier {
     // afterwards.
     void (*unit)(const Shape&, const uint8_t* unit, const uint8_t* next, int tokens, bool start,
                  Workspace&);
+    // A unit in two halves, for threads that share it. First the activations of `count` of its rows
+    // from `first` on, to their places in a [tokens][kUnitRows]; `next` as above. Then, when all are
+    // there, the partial sums of one block of columns, to their place in y [tokens][padded].
+    void (*unit_rows)(const Shape&, const uint8_t* unit, const uint8_t* next, int first, int count,
+                      int tokens, float* a, Workspace&);
+    void (*unit_columns)(const Shape&, const uint8_t* unit, const float* a, int tokens, int block,
+                         float* y, Workspace&);
     // Writes one token's y as out [hidden].
     void (*collect)(const Shape&, const Workspace&, int token, float* out);
     // Adds `count` rows of partial sums, split, `stride` floats apart, the first one first, and

@@ -10,6 +10,9 @@
 // the expert's last unit down to `first`. The pool owns the list's first `Reply.units` units and
 // returns, for each row of each job, the sum of its own units in the canonical order; the GPU
 // continues each sum with the units behind them. Included by nvcc, NVRTC and every C++ compiler.
+//
+// A thread takes a whole unit, but near the end of a list only a part of one, kUnitParts to a unit:
+// the last units would else keep some threads busy while all others wait.
 #pragma once
 
 #ifndef __CUDACC_RTC__
@@ -22,6 +25,7 @@ constexpr int kMailRows = 8;      // rows of a step
 constexpr int kMailJobs = 64;     // distinct experts of a call: rows times top-k at most
 constexpr int kMailSums = 64;     // (job, row) pairs of a call
 constexpr int kMailWorkers = 16;  // GPU workers
+constexpr int kUnitParts = 4;     // what the pool's threads may share a unit by
 
 struct MailJob {
     int32_t record;  // of the pool
@@ -49,7 +53,7 @@ struct alignas(64) Reply {
     uint32_t nanoseconds;  // from seeing the call to its end
     uint32_t error;  // not 0: the pool could not compute this call
     uint32_t unused[12];
-    uint64_t claim;  // call << 32 | units taken from the front; a later call's number: all are done
+    uint64_t claim;  // call << 32 | parts of units taken from the front; a later call's number: all
     uint32_t padding[14];
     // float sums[kMailSums][hidden] follow at kReplyBytes, plain column order
 };

@@ -1,11 +1,11 @@
 #include "pool.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <new>
 #include <numeric>
 
+#include "call_plan.h"
+#include "canonical.h"
 #include "cpu_thread.h"
 
 namespace freetoken {
@@ -15,6 +15,7 @@ constexpr int64_t kPatrolNs = 10'000'000;  // how often one parked thread looks 
 constexpr int kLooksPerClock = 32;  // reading the clock is dearer than a look
 constexpr int kLooksPerYield = 4096;
 constexpr std::align_val_t kAlign{64};
+constexpr size_t kLine = 64;  // bytes that memory gives at once
 
 // Words that the GPU writes or reads while the pool runs.
 template <class Word>
@@ -22,12 +23,6 @@ std::atomic<Word>& shared(Word& word) {
     static_assert(sizeof(std::atomic<Word>) == sizeof(Word), "same memory");
     static_assert(std::atomic<Word>::is_always_lock_free, "no lock that the GPU does not know");
     return reinterpret_cast<std::atomic<Word>&>(word);
-}
-
-int count_rows(uint32_t mask) {
-    int rows = 0;
-    for (; mask; mask &= mask - 1) rows++;
-    return rows;
 }
 
 // Who takes part in a call, in one word, so that one exchange decides. A thread joins while the gate
@@ -53,86 +48,6 @@ struct Gate {
 
 }  // namespace
 
-// Checked, so that nothing in it leads outside the records, the sums or the partial sums.
-struct CallPlan {
-    struct Job {
-        const uint8_t* last_unit;
-        uint32_t mask;  // of its rows
-        int rows;       // how many
-        int base;       // place of the first one in Reply.sums
-        int begin;      // place of its first unit in the list
-        int vector;     // place of that unit's first row in the partial sums
-    };
-
-    CallError error;
-    int jobs;
-    int units;
-    int limit;  // of the list's first units
-    Job job[kMailJobs];
-
-    explicit CallPlan(const PoolConfig& config);
-    int end(int k) const { return k + 1 < jobs ? job[k + 1].begin : units; }
-    // Its unit number `i` of the list; where the sums of that unit begin in the partial sums.
-    const uint8_t* unit(const Shape& shape, const Job& of, int i) const {
-        return of.last_unit - (i - of.begin) * static_cast<int64_t>(shape.unit_bytes);
-    }
-    size_t sums(const Shape& shape, const Job& of, int i) const {
-        const int vector = of.vector + (i - of.begin) * of.rows;
-        return static_cast<size_t>(vector) * static_cast<size_t>(shape.padded);
-    }
-
-   private:
-    CallError read(const PoolConfig& config);
-    CallError read_job(const PoolConfig& config, const MailJob& from, Job& to);
-
-    int vectors_;
-    int sums_;
-    uint32_t rows_;
-};
-
-CallPlan::CallPlan(const PoolConfig& config)
-    : error(CallError::none), jobs(0), units(0), limit(0), vectors_(0), sums_(0), rows_(0) {
-    error = read(config);
-    if (error != CallError::none) jobs = units = limit = 0;
-}
-
-CallError CallPlan::read(const PoolConfig& config) {
-    const Mail& mail = *config.mail;
-    const uint32_t count = mail.jobs;
-    rows_ = mail.rows;
-    if (count > static_cast<uint32_t>(kMailJobs)) return CallError::jobs;
-    if (rows_ < 1 || rows_ > static_cast<uint32_t>(kMailRows)) return CallError::rows;
-    jobs = static_cast<int>(count);
-    for (int k = 0; k < jobs; k++) {
-        const CallError wrong = read_job(config, mail.job[k], job[k]);
-        if (wrong != CallError::none) return wrong;
-    }
-    limit = static_cast<int>(std::min(mail.limit, static_cast<uint32_t>(units)));
-    return CallError::none;
-}
-
-CallError CallPlan::read_job(const PoolConfig& config, const MailJob& from, Job& to) {
-    MailJob job;
-    memcpy(&job, &from, sizeof job);
-    const Shape& shape = config.shape;
-    if (job.record < 0 || job.record >= config.num_records) return CallError::record;
-    if (job.first < 0 || job.first > shape.units) return CallError::first;
-    if (job.rows == 0 || job.rows >> rows_) return CallError::mask;
-    to.mask = job.rows;
-    to.rows = count_rows(job.rows);
-    to.base = job.base;
-    sums_ += to.rows;
-    if (sums_ > kMailSums || to.base + to.rows > kMailSums) return CallError::sums;
-    to.last_unit = config.records + job.record * config.record_bytes +
-                   (shape.units - 1) * static_cast<int64_t>(shape.unit_bytes);
-    to.begin = units;
-    to.vector = vectors_;
-    const int missing = shape.units - job.first;
-    units += missing;
-    vectors_ += missing * to.rows;
-    return CallError::none;
-}
-
 // --- life ----------------------------------------------------------------------------------------
 
 void Pool::Aligned::operator()(float* memory) const { ::operator delete[](memory, kAlign); }
@@ -142,8 +57,13 @@ Pool::Pool(const PoolConfig& config)
       tier_(expert_tier(config.tier)),
       last_unit_ns_(config.cpus.size()) {
     const size_t vectors = static_cast<size_t>(kMailSums) * config.shape.units;
-    const size_t bytes = vectors * config.shape.padded * sizeof(float);
-    partial_.reset(static_cast<float*>(::operator new[](bytes, kAlign)));
+    const auto floats = [&](size_t each) {
+        return static_cast<float*>(::operator new[](vectors * each * sizeof(float), kAlign));
+    };
+    partial_.reset(floats(static_cast<size_t>(config.shape.padded)));
+    activation_.reset(floats(kUnitRows));
+    const size_t units = static_cast<size_t>(kMailJobs) * config.shape.units;
+    shared_ = std::make_unique<std::atomic<uint64_t>[]>(units);
     const uint32_t seen = number();
     gate_ = Gate{seen, Gate::closed, 0, 0}.word();
     decided_ = seen;
@@ -289,12 +209,14 @@ void Pool::serve(Workspace& work, uint32_t call, int place) {
         finished_.store(0, std::memory_order_relaxed);
         decided_.store(call, std::memory_order_release);
     } else {
+        const int so_far = static_cast<int>(Gate::of(gate_.load(std::memory_order_relaxed)).joined);
+        fetch_columns(plan, call, place, so_far);
         // A thread that was put aside keeps the others waiting for a time slice: yield then.
         for (int look = 1; decided_.load(std::memory_order_acquire) != call; look++)
             look % kLooksPerYield ? pause() : std::this_thread::yield();
     }
     const int joined = static_cast<int>(Gate::of(gate_.load(std::memory_order_relaxed)).joined);
-    add_up(plan, place, joined);
+    add_up(plan, call, place, joined, work);
     if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 == joined)
         publish(plan, call, joined);
 }
@@ -309,28 +231,45 @@ int Pool::bound(const CallPlan& plan, uint32_t call) const {
     return static_cast<int>(std::max<int64_t>(0, std::min<int64_t>(plan.limit, left)));
 }
 
-// Claims units and computes them.
+// Claims units and computes them. As long as there is another unit for each thread, a claim is a
+// whole one; then it is a part, rows only, and the unit's columns are left to `add_up`. Nobody
+// knows how many units the GPU will still take, so the choice follows what is left right now.
 void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work) {
+    constexpr int kPartRows = kUnitRows / kUnitParts;
     const Shape& shape = config_.shape;
-    const int ahead = static_cast<int>(config_.cpus.size());
+    const int threads = static_cast<int>(config_.cpus.size());
+    std::atomic<uint64_t>& claim = shared(config_.reply->claim);
     uint32_t prepared = 0;
     for (int k = 0, after = 0;;) {
-        const uint64_t claimed =
-            shared(config_.reply->claim).fetch_add(1, std::memory_order_relaxed);
-        const int most = bound(plan, call), i = static_cast<int>(claimed & INT32_MAX);
-        if (i >= most) return;
-        while (i >= plan.end(k)) k++;
-        const CallPlan::Job& job = plan.job[k];
-        if (prepared != job.mask) prepare(job.mask, work);
-        prepared = job.mask;
-        // What this thread may well get next is fetched; to claim it already would hoard.
-        const uint8_t *unit = plan.unit(shape, job, i), *next = unit;
-        if (i + ahead < most) {
-            while (i + ahead >= plan.end(after)) after++;
-            next = plan.unit(shape, plan.job[after], i + ahead);
+        const auto claimed = [](uint64_t word) { return static_cast<int>(word & INT32_MAX); };
+        const int before = claimed(claim.load(std::memory_order_relaxed)) / kUnitParts;
+        const int wanted = bound(plan, call) - before > threads ? kUnitParts : 1;
+        const int first = claimed(claim.fetch_add(wanted, std::memory_order_relaxed));
+        const bool whole = wanted == kUnitParts && first % kUnitParts == 0;
+        for (int part = first; part < first + wanted; part += whole ? kUnitParts : 1) {
+            const int most = bound(plan, call), i = part / kUnitParts;
+            if (i >= most) return;
+            while (i >= plan.end(k)) k++;
+            const CallPlan::Job& job = plan.job[k];
+            if (prepared != job.mask) prepare(job.mask, work);
+            prepared = job.mask;
+            // What this thread may well get next is fetched; to claim it already would hoard.
+            const int then = whole ? i + threads : (part + threads) / kUnitParts;
+            const uint8_t *unit = plan.unit(shape, job, i), *next = unit;
+            if (then < most) {
+                while (then >= plan.end(after)) after++;
+                next = plan.unit(shape, plan.job[after], then);
+            }
+            if (whole) {
+                work.y = partial_.get() + plan.sums(shape, job, i);
+                tier_.unit(shape, unit, next, job.rows, true, work);
+                continue;
+            }
+            shared_[static_cast<size_t>(i)].store(uint64_t{call} + 1, std::memory_order_relaxed);
+            next += (part + threads) % kUnitParts * 2 * kPartRows * shape.row_bytes;
+            tier_.unit_rows(shape, unit, next, part % kUnitParts * kPartRows, kPartRows, job.rows,
+                            activation_.get() + plan.activations(job, i), work);
         }
-        work.y = partial_.get() + plan.sums(shape, job, i);
-        tier_.unit(shape, unit, next, job.rows, true, work);
     }
 }
 
@@ -342,20 +281,53 @@ void Pool::prepare(uint32_t mask, Workspace& work) const {
         if (mask & 1) tier_.spread(config_.shape, x, work, token++);
 }
 
+bool Pool::is_shared(uint32_t call, int i) const {
+    return shared_[static_cast<size_t>(i)].load(std::memory_order_relaxed) == uint64_t{call} + 1;
+}
+
+// While others still compute: fetches what this thread will probably read of shared units.
+void Pool::fetch_columns(const CallPlan& plan, uint32_t call, int place, int joined) const {
+    const Shape& shape = config_.shape;
+    const int most = bound(plan, call);
+    const size_t value_bytes = shape.row_bytes / static_cast<size_t>(shape.hidden);
+    const size_t block_bytes = kBlockColumns * value_bytes;
+    int jobs = 0;
+    while (jobs < plan.jobs && plan.job[jobs].begin < most) jobs++;
+    const Pieces pieces(shape, jobs, place, joined);
+    for (int k = 0; k < jobs; k++) {
+        const CallPlan::Job& job = plan.job[k];
+        for (int i = job.begin; i < std::min(most, plan.end(k)); i++) {
+            if (!is_shared(call, i)) continue;
+            if (decided_.load(std::memory_order_relaxed) == call) return;
+            const uint8_t* down = plan.unit(shape, job, i) + 2 * kUnitRows * shape.row_bytes;
+            const size_t from = (pieces.begin + jobs - 1 - k) / jobs * block_bytes;
+            const size_t to = (pieces.end + jobs - 1 - k) / jobs * block_bytes;
+            for (int r = 0; r < kUnitRows; r++)
+                for (size_t at = from; at < std::min(to, shape.row_bytes); at += kLine)
+                    prefetch_line(down + r * shape.row_bytes + at);
+        }
+    }
+}
+
 // Adds up the columns that fall to this thread, for all jobs.
-void Pool::add_up(const CallPlan& plan, int place, int joined) {
+void Pool::add_up(const CallPlan& plan, uint32_t call, int place, int joined, Workspace& work) {
     const Shape& shape = config_.shape;
     const size_t row = static_cast<size_t>(shape.padded);
     float* sums =
         reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(config_.reply) + kReplyBytes);
     int jobs = 0;
     while (jobs < plan.jobs && plan.job[jobs].begin < bound_) jobs++;
-    const int64_t pieces = static_cast<int64_t>(jobs) * (shape.padded / kBlockColumns);
-    for (int64_t p = pieces * place / joined; p < pieces * (place + 1) / joined; p++) {
+    const Pieces pieces(shape, jobs, place, joined);
+    for (int64_t p = pieces.begin; p < pieces.end; p++) {
         const int k = static_cast<int>(p % jobs), block = static_cast<int>(p / jobs);
         const CallPlan::Job& job = plan.job[k];
-        const int units = std::min(bound_, plan.end(k)) - job.begin;
+        const int end = std::min(bound_, plan.end(k)), units = end - job.begin;
         if (units <= 0) continue;
+        for (int i = job.begin; i < end; i++)
+            if (is_shared(call, i))
+                tier_.unit_columns(shape, plan.unit(shape, job, i),
+                                   activation_.get() + plan.activations(job, i), job.rows, block,
+                                   partial_.get() + plan.sums(shape, job, i), work);
         for (int r = 0; r < job.rows; r++) {
             const float* first = partial_.get() + plan.sums(shape, job, job.begin) + r * row;
             float* out = sums + static_cast<size_t>(job.base + r) * shape.hidden;

@@ -86,12 +86,17 @@ class Pool {
     int bound(const CallPlan& plan, uint32_t call) const;
     void compute(const CallPlan& plan, uint32_t call, Workspace& work);
     void prepare(uint32_t mask, Workspace& work) const;
-    void add_up(const CallPlan& plan, int place, int joined);
+    bool is_shared(uint32_t call, int i) const;
+    void fetch_columns(const CallPlan& plan, uint32_t call, int place, int joined) const;
+    void add_up(const CallPlan& plan, uint32_t call, int place, int joined, Workspace& work);
     void publish(const CallPlan& plan, uint32_t call, int joined);
 
     const PoolConfig config_;
     const ExpertTier& tier_;
     std::unique_ptr<float[], Aligned> partial_;  // [kMailSums * units][padded], split: units' sums
+    std::unique_ptr<float[], Aligned> activation_;  // [kMailSums * units][kUnitRows], of shared units
+    // By place in the list: 1 + the call in which the unit was shared, 0 = none yet.
+    std::unique_ptr<std::atomic<uint64_t>[]> shared_;
     std::vector<std::unique_ptr<Scratch>> scratch_;  // by thread
     std::vector<std::thread> threads_;
 

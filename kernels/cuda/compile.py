@@ -16,6 +16,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from kernels.device.base import KernelError
+
 SOURCES = Path(__file__).with_name("source")
 SHARED_HEADERS = Path(__file__).parents[1] / "csrc"  # what C++ and CUDA kernels both follow
 HEADER_NAMES = ("canonical.h", "mailbox.h")
@@ -32,7 +34,7 @@ _PLACES = {
 """Where wheels put the library, by package."""
 
 
-class CompileError(RuntimeError):
+class CompileError(KernelError):
     """A source that NVRTC does not take; the message holds its log."""
 
 

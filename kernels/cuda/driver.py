@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_void_p
 from functools import cache
 
-from kernels.device.base import DeviceLostError, DeviceMemoryError
+from kernels.device.base import DeviceLostError, DeviceMemoryError, KernelError
 
 Argument = ctypes.Structure | c_int | c_uint | ctypes.c_longlong | ctypes.c_float | c_void_p
 """A kernel argument, passed by value."""
@@ -27,6 +27,8 @@ _OUT_OF_MEMORY = 2
 _LOST = frozenset((4, 46, 100, 101, 214, 219, 220, 700, 702, *range(709, 720), 999))
 """Codes after which the context or the card is gone: CUDA_ERROR_DEINITIALIZED, .._NO_DEVICE,
 .._ILLEGAL_ADDRESS, .._LAUNCH_TIMEOUT, .._LAUNCH_FAILED and their like."""
+_OF_KERNELS = ("cuModule", "cuFunc", "cuLaunch", "cuMemHostGetDevicePointer")
+"""How the calls begin that bring a kernel onto a card and give it what it reads."""
 
 
 class _Attribute(ctypes.Structure):
@@ -73,7 +75,7 @@ class Function:
         before it has ended, which the kernel waits for by itself; without effect on cards that
         cannot.
 
-        Raises: DeviceLostError; RuntimeError with the driver's words for a launch it refuses.
+        Raises: DeviceLostError; KernelError with the driver's words for a launch it refuses.
         """
         if shared_bytes > self._allowed_bytes:
             self._driver.call(
@@ -92,7 +94,7 @@ class Function:
 class Module:
     """A compiled image (cubin, fatbin or PTX) in the context of a card, which becomes current.
 
-    Raises: OSError without a driver library; DeviceMemoryError; DeviceLostError; RuntimeError with
+    Raises: OSError without a driver library; DeviceMemoryError; DeviceLostError; KernelError with
     the driver's words for an image that is not for this card.
     """
 
@@ -111,7 +113,7 @@ class Module:
             raise
 
     def function(self, name: str) -> Function:
-        """Return a kernel by its name. Raises RuntimeError if there is none."""
+        """Return a kernel by its name. Raises KernelError if there is none."""
         handle = c_void_p()
         self._driver.call(
             "cuModuleGetFunction", byref(handle), self._handle, c_char_p(name.encode())
@@ -136,7 +138,8 @@ class Driver:
     def call(self, name: str, *arguments: object) -> None:
         """Call a function; integers are passed as C int.
 
-        Raises: DeviceLostError, DeviceMemoryError or RuntimeError with the driver's words.
+        Raises: DeviceLostError, DeviceMemoryError, KernelError or RuntimeError with the driver's
+            words.
         """
         code = int(self._library[name](*arguments))
         if code == 0:
@@ -144,7 +147,9 @@ class Driver:
         sentence = f"The CUDA driver refused {name}: {self._words(code)} ({code})."
         if code == _OUT_OF_MEMORY:
             raise DeviceMemoryError(sentence)
-        raise (DeviceLostError if code in _LOST else RuntimeError)(sentence)
+        if code in _LOST:
+            raise DeviceLostError(sentence)
+        raise (KernelError if name.startswith(_OF_KERNELS) else RuntimeError)(sentence)
 
     def device(self, index: int) -> c_int:
         """Return the driver's handle of a card."""

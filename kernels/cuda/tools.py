@@ -43,14 +43,14 @@ class Tools(Protocol):
     def compile(self, source: str, defines: Mapping[str, int]) -> Callable[[], LoadedModule]:
         """Compile a source for the card, or take it from the cache. May run on any thread.
 
-        Returns: what loads it, on the step loop's thread; raises RuntimeError with the driver's
+        Returns: what loads it, on the step loop's thread; raises KernelError with the driver's
             words.
         Raises: CompileError; OSError without a compiler.
         """
         ...
 
     def record(self, launch: Callable[[int], None]) -> Recording:
-        """Record what `launch(stream)` queues."""
+        """Record what `launch(stream)` queues. Raises KernelError where it cannot be recorded."""
         ...
 
     def shared_memory(self, num_bytes: int) -> torch.Tensor:

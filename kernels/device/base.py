@@ -5,6 +5,8 @@ torch operations run on) and *copies*. Nothing orders the two but `record`, `aft
 on a CPU they collapse into plain calls, which is a legal schedule of the same contract.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,8 +21,38 @@ class DeviceLostError(RuntimeError):
     """The device does not answer any more; its contents are gone."""
 
 
+class KernelError(RuntimeError):
+    """The card's compiler or driver refuses a kernel of ours; another way may serve (E-06)."""
+
+
+MEMORY_ERRORS: tuple[type[Exception], ...] = (DeviceMemoryError, torch.OutOfMemoryError)
+"""How a refusal of memory shows within `memory_refusals`."""
+
 LOST_ERRORS: tuple[type[Exception], ...] = (DeviceLostError, torch.AcceleratorError)
 """How a lost device shows: as our own error, or as torch's in the middle of any operation."""
+
+_MEMORY_WORDS = (
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+
+@contextmanager
+def memory_refusals() -> Iterator[None]:
+    """Let refusals of memory inside the card's libraries show as DeviceMemoryError, too.
+
+    torch tells those by their words only, as it does a lost card.
+    """
+    try:
+        yield
+    except MEMORY_ERRORS:
+        raise
+    except RuntimeError as problem:
+        words = str(problem)
+        if not any(refusal in words for refusal in _MEMORY_WORDS):
+            raise
+        raise DeviceMemoryError(words.splitlines()[0].rstrip(".")) from problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +130,11 @@ class HostBuffer(Protocol):
     @property
     def reason(self) -> str:
         """Why it is not pinned, as a sentence; "" if it is, or if pinning means nothing here."""
+        ...
+
+    @property
+    def placement(self) -> str:
+        """On which memory nodes it lies, or why not on all, as a sentence; "" where one has all."""
         ...
 
     def unpin(self, reason: str) -> bool:

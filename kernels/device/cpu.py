@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from kernels.device import host
+from kernels.device import host, numa
 from kernels.device.base import CopyStream, DeviceMemoryError, Event, Region, check_resize
 from kernels.device.memory import CopiedRegion, PlainBuffer
 
@@ -100,14 +100,18 @@ class CpuDevice:
 
 
 def plain_buffer(num_bytes: int, reason: str = "") -> PlainBuffer:
-    """Allocate pageable memory. Raises DeviceMemoryError with need and room."""
+    """Allocate pageable memory, spread over memory nodes where there are several.
+
+    Raises: DeviceMemoryError with need and room.
+    """
     try:
-        return PlainBuffer(torch.empty(num_bytes, dtype=torch.uint8), reason)
+        tensor = torch.empty(num_bytes, dtype=torch.uint8)
     except RuntimeError as problem:  # how torch says that malloc failed
         free = host.memory().free_bytes
         raise DeviceMemoryError(
             f"needs {num_bytes} bytes of main memory, {free} are free"
         ) from problem
+    return PlainBuffer(tensor, reason, numa.spread(tensor.data_ptr(), num_bytes))
 
 
 def _default_budget() -> int:

@@ -70,7 +70,7 @@ class CudaDevice:
         # Pages come at the first touch, which all threads share; the driver would use one.
         plain.tensor.zero_()
         try:
-            return _PinnedBuffer(plain.tensor)
+            return _PinnedBuffer(plain.tensor, plain.placement)
         except RuntimeError as problem:
             self._forget_error()
             plain.reason = f"The driver refused to pin {num_bytes} bytes: {problem}."
@@ -195,8 +195,8 @@ class _PinnedBuffer(PlainBuffer):
     33 GB cannot afford, and stays with the process after it was freed.
     """
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        super().__init__(tensor)
+    def __init__(self, tensor: torch.Tensor, placement: str) -> None:
+        super().__init__(tensor, placement=placement)
         runtime = cuda.cudart()  # type: ignore[no-untyped-call]
         error = runtime.cudaHostRegister(tensor.data_ptr(), tensor.numel(), _PORTABLE_MAPPED)
         if int(error):

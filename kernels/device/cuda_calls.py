@@ -125,7 +125,7 @@ class VirtualCalls:
 def device_pointer(address: int) -> int:
     """Return where kernels see pinned host memory; on most systems the same address.
 
-    Raises: RuntimeError with the driver's words for memory that is not pinned and mapped.
+    Raises: KernelError with the driver's words for memory that is not pinned and mapped.
     """
     pointer = c_uint64(0)
     open_driver().call(

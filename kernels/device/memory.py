@@ -63,11 +63,13 @@ class PlainBuffer:
 
     Attributes:
         reason: why it is not pinned, as a sentence; "" if that means nothing here.
+        placement: see `HostBuffer.placement`.
     """
 
-    def __init__(self, tensor: torch.Tensor, reason: str = "") -> None:
+    def __init__(self, tensor: torch.Tensor, reason: str = "", placement: str = "") -> None:
         self._tensor = tensor
         self.reason = reason
+        self.placement = placement
 
     @property
     def tensor(self) -> torch.Tensor:

@@ -20,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from kernels.cuda.driver import Argument, Function, Module, architecture
+from kernels.device.base import KernelError
 from kernels.triton.device import interpreted
 
 Kind = tuple[str, bool]
@@ -76,7 +77,7 @@ class CardKernel:
         `arguments` in the order of the kernel's own, without its constants. An empty grid is no
         launch, which the driver would refuse: a chunk that wants no token has no rows for the head.
 
-        Raises: RuntimeError if it cannot be compiled or launched.
+        Raises: KernelError if it cannot be compiled or launched.
         """
         if 0 in grid:
             return
@@ -172,7 +173,7 @@ def compile_kernel(
 ) -> Compiled:
     """Compile for a class of cards such as 90, or take it from Triton's cache. Needs no card.
 
-    Raises: RuntimeError with the compiler's last words.
+    Raises: KernelError with the compiler's last words.
     """
     names = list(kernel.arg_names)
     free = dict(zip((name for name in names if name not in constants), kinds, strict=True))
@@ -189,10 +190,10 @@ def compile_kernel(
         source = ASTSource(kernel, signature, fixed, wide)
         made = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
     except Exception as problem:  # Triton has several families, and OSError for its own tools
-        raise RuntimeError(f"Triton cannot compile {names_of(kernel)}: {problem}") from problem
+        raise KernelError(f"Triton cannot compile {names_of(kernel)}: {problem}") from problem
     facts, ptx = made.metadata, str(made.asm["ptx"])
     if facts.global_scratch_size or getattr(facts, "profile_scratch_size", 0):
-        raise RuntimeError(f"Triton wants scratch for {names_of(kernel)}, which it never did.")
+        raise KernelError(f"Triton wants scratch for {names_of(kernel)}, which it never did.")
     return Compiled(
         facts.name,
         made.asm["cubin"],

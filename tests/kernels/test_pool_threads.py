@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-SOURCES = ("pool.cpp", "cpu_thread.cpp", "experts.cpp", "experts_scalar.cpp")
+SOURCES = ("pool.cpp", "call_plan.cpp", "cpu_thread.cpp", "experts.cpp", "experts_scalar.cpp")
 FLAGS = ("-std=c++17", "-O1", "-g", "-ffp-contract=off", "-fsanitize=thread", "-pthread")
 NO_RACE = "int main() { return 0; }\n"
 

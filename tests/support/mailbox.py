@@ -10,6 +10,7 @@ import torch
 from kernels.cpu.pool import MAIL_HEAD_BYTES, REPLY_HEAD_BYTES, mail_bytes, reply_bytes
 
 MAIL_JOBS, MAIL_SUMS, MAIL_ROWS, MAIL_WORKERS = 64, 64, 8, 16
+UNIT_PARTS = 4
 PATIENCE_S = 60.0
 
 
@@ -101,11 +102,11 @@ class Mailbox:
 
     @property
     def claimed(self) -> int:
-        """Units of the call in hand that were claimed from the front; more than any list: all."""
+        """Units of the call in hand that were begun from the front; more than any list: all."""
         claim = self.reply.claim
         call = claim >> 32
         if call == self.mail.call:
-            return claim & 0xFFFFFFFF
+            return -(-(claim & 0xFFFFFFFF) // UNIT_PARTS)
         return 2**32 if call == (self.mail.call + 1) % 2**32 else 0
 
     @property

@@ -7,6 +7,12 @@
 namespace freetoken {
 
 constexpr int kClaimMargin = 16;  // units that the pool may have claimed since one looked
+// Units at the end that are left to the pool: all its threads share them, and are done sooner than
+// one link worker with one unit.
+#ifndef FT_LINK_RESERVE
+#define FT_LINK_RESERVE (FT_UNITS / 12)
+#endif
+constexpr float kLinkReserve = FT_LINK_RESERVE;
 constexpr float kPoolUnitsPerNs = 120.0f / kUnitBytes;  // a fast pool
 
 // What thread 0 of a worker knows of the other side.
@@ -21,7 +27,8 @@ __device__ __forceinline__ float claimed_units(const Reply* reply, uint32_t call
     const uint64_t word = poll8(&reply->claim);
     const int32_t ahead = static_cast<int32_t>(static_cast<uint32_t>(word >> 32) - call);
     if (ahead > 0) return 1e9f;  // it has finished
-    return ahead < 0 ? 0.0f : static_cast<float>(static_cast<uint32_t>(word));
+    const uint32_t parts = static_cast<uint32_t>(word);
+    return ahead < 0 ? 0.0f : static_cast<float>((parts + kUnitParts - 1) / kUnitParts);
 }
 
 // The plan's words that a worker needs.
@@ -40,11 +47,11 @@ __device__ __forceinline__ int take_unit(const MoeArguments& a, const List& list
     if (contested) {
         const uint64_t now = nanoseconds();
         const float since = static_cast<float>(now - rival.looked_ns) * kPoolUnitsPerNs;
-        if (static_cast<float>(next) < rival.claimed + since + kClaimMargin) {
+        if (static_cast<float>(next) < rival.claimed + kLinkReserve + since + kClaimMargin) {
             rival.claimed = claimed_units(a.reply, list.call);
             rival.looked_ns = now;
         }
-        if (static_cast<float>(next) < rival.claimed) return -1;
+        if (static_cast<float>(next) < rival.claimed + kLinkReserve) return -1;
     }
     const int unit = list.units - 1 - static_cast<int>(atomicAdd(&a.plan->taken, 1u));
     if (unit < list.link_first) return -1;

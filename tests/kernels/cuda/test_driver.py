@@ -7,7 +7,7 @@ import pytest
 
 from kernels.cuda import driver
 from kernels.cuda.driver import Driver, Module, architecture
-from kernels.device.base import DeviceLostError, DeviceMemoryError
+from kernels.device.base import DeviceLostError, DeviceMemoryError, KernelError
 
 WORDS = {2: b"out of memory", 400: b"invalid resource handle", 700: b"an illegal memory access"}
 COMPUTE = {75: 9, 76: 0, 16: 132, 97: 232448}
@@ -126,8 +126,8 @@ def test_launch_when_it_needs_more_shared_memory_asks_once(library):
     [
         (2, DeviceMemoryError, "out of memory"),
         (700, DeviceLostError, "illegal memory access"),
-        (400, RuntimeError, "invalid resource handle"),
-        (12345, RuntimeError, "unknown error"),
+        (400, KernelError, "invalid resource handle"),
+        (12345, KernelError, "unknown error"),
     ],
 )
 def test_launch_when_the_driver_refuses_raises_its_words(library, code, error, words):
@@ -142,7 +142,7 @@ def test_launch_when_the_driver_refuses_raises_its_words(library, code, error, w
 def test_module_when_its_image_is_refused_gives_the_context_back(library):
     """Retained and released the same number of times, in every case."""
     library.fails["cuModuleLoadData"] = 209
-    with pytest.raises(RuntimeError, match="cuModuleLoadData"):
+    with pytest.raises(KernelError, match="cuModuleLoadData"):
         Module(b"wrong")
     assert library.calls.count("cuDevicePrimaryCtxRetain") == 1
     assert library.calls.count("cuDevicePrimaryCtxRelease_v2") == 1
@@ -161,3 +161,21 @@ def test_architecture_when_asked_is_the_compilers_word(library):
     """What `compile_source` builds for."""
     library.compute.update({75: 12, 76: 0})
     assert architecture() == "sm_120"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("cuModuleGetFunction", KernelError),
+        ("cuFuncSetAttribute", KernelError),
+        ("cuMemHostGetDevicePointer_v2", KernelError),
+        ("cuMemAddressReserve", RuntimeError),
+        ("cuDevicePrimaryCtxRetain", RuntimeError),
+    ],
+)
+def test_call_when_refused_then_only_what_is_about_kernels_says_so(library, call, error):
+    """Case E-06: another way to run a model helps against those and no others."""
+    library.fails[call] = 1
+    with pytest.raises(error, match=call) as caught:
+        driver.open_driver().call(call)
+    assert caught.type is error

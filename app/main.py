@@ -303,6 +303,6 @@ class Desktop(QObject):
     def _offer_restart(self, label: str) -> None:
         """A value counts only for a new engine process."""
         if self.services.client.process.is_running:
-            words = tr("{name} counts after a restart of the engine.", name=label)
+            words = tr("Takes effect when the engine is restarted: {name}", name=label)
             restart = self.vm.session.restart_engine
             self.window.toast(words, "info", tr("Restart the engine"), restart)

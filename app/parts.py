@@ -5,10 +5,11 @@ Called by `app.main`, which puts pages and a window on them.
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
 from app.services.catalog import read_catalog
 from app.services.chat_store import ChatStore
-from app.services.device_choice import card_index
+from app.services.device_choice import card_key, choose_device
 from app.services.downloads import Downloads
 from app.services.engine_client import EngineClient
 from app.services.engine_process import EngineProcess
@@ -47,6 +48,7 @@ from app.viewmodels.remote import RemoteViewModel
 from app.viewmodels.runtime import RuntimeViewModel
 from app.viewmodels.server import ServerViewModel
 from app.viewmodels.session import SessionViewModel
+from app.viewmodels.session_words import kernel_facts
 from app.viewmodels.settings import APP_VERSION, SettingsViewModel
 from app.viewmodels.yielding import YieldingViewModel
 from engine.protocol.places import resources_dir
@@ -132,6 +134,7 @@ def make_services(environment: Environment, ring: LogRing) -> Services:
 
 def make_view_models(s: Services) -> ViewModels:
     """Build the view models on the services."""
+    s.client.ready.connect(lambda _: _follow_next(s))
     s.client.loaded.connect(lambda event: _follow(event.model.devices, s))
     root, build = s.environment.root, read_build()
     session = SessionViewModel(s.client, s.library, s.jobs, s.settings, s.meter, s.wake)
@@ -166,7 +169,9 @@ def make_view_models(s: Services) -> ViewModels:
         profiler=profiler,
         server=ServerViewModel(),
         logs=LogsViewModel(s.ring, root.logs, _diagnostics(s, session)),
-        settings=SettingsViewModel(s.settings, root, session.engine_facts),
+        settings=SettingsViewModel(
+            s.settings, root, session.engine_facts, partial(kernel_facts, s.client)
+        ),
         device=DeviceViewModel(s.client, s.settings),
         runtime=RuntimeViewModel(
             s.jobs, s.settings, root, build, fitting_locks(), has_nvidia_driver()
@@ -197,9 +202,14 @@ def _diagnostics(s: Services, session: SessionViewModel) -> DiagnosticsViewModel
     )
 
 
+def _follow_next(s: Services) -> None:
+    """Let them watch the card that the next model will run on: the first one may be hidden."""
+    _follow((choose_device(s.client.devices, s.settings.value.device),), s)
+
+
 def _follow(devices: tuple[str, ...], s: Services) -> None:
     """Let meters, facts and auto-yield watch the card that the model runs on."""
-    card = card_index(devices)
+    card = card_key(devices, s.client.devices)
     s.meter.follow(card)
     s.presence.follow(card)
     s.machine.follow(card)

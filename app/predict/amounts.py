@@ -85,9 +85,11 @@ def duration(seconds: float) -> str:
 
 def milliseconds(value: float) -> str:
     """Return a pause as "0.4 ms", "31 ms" or "1.2 s"."""
-    if value >= 1000:
+    if value >= 999.5:
         return f"{value / 1000:.1f} s"
-    return f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms"
+    if value < 0.05:
+        return "<0.1 ms"
+    return f"{value:.1f} ms" if value < 9.95 else f"{value:.0f} ms"
 
 
 def _plain(text: str) -> str:

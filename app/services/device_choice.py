@@ -27,10 +27,10 @@ def key_of(device: m.DeviceInfo) -> str:
     return device.id or device.name
 
 
-def card_index(names: Sequence[str]) -> int:
-    """Return the driver's number of the first card in these names; 0 if there is none."""
-    numbers = (name.removeprefix("cuda:") for name in names if name.startswith("cuda:"))
-    return next((int(number) for number in numbers if number.isdigit()), 0)
+def card_key(names: Sequence[str], devices: Sequence[m.DeviceInfo]) -> str:
+    """Return the key of the first card in these names; "" if there is none."""
+    keys = {card.name: key_of(card) for card in cards(devices)}
+    return next((keys.get(name, name) for name in names if name.startswith("cuda")), "")
 
 
 def choose_device(devices: Sequence[m.DeviceInfo], wanted: str = "") -> str:

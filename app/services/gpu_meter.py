@@ -10,6 +10,8 @@ from types import ModuleType
 import psutil
 from PySide6.QtCore import QObject, Signal
 
+from app.services.nvml_card import card_handle
+
 INTERVAL_S = 0.5
 
 
@@ -39,10 +41,10 @@ class GpuMeter(QObject):
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._card = 0
+        self._card = ""
 
-    def follow(self, card: int) -> None:
-        """Read the card of this number from now on; the first one until then."""
+    def follow(self, card: str) -> None:
+        """Read this card from now on; the first one until then. See `card_handle`."""
         self._card = card
 
     def start(self) -> None:
@@ -81,7 +83,7 @@ class _Driver:
     def __init__(self) -> None:
         self._nvml: ModuleType | None = None
         self._gpu: object = None
-        self._card: int | None = None
+        self._card: str | None = None
         self._name: str | None = None
         try:
             # Optional, and slow to load: only here, off the window's thread.
@@ -94,7 +96,7 @@ class _Driver:
             return
         self._nvml = pynvml
 
-    def read(self, card: int = 0) -> MeterReading:
+    def read(self, card: str = "") -> MeterReading:
         """Return what can be read now of this card."""
         memory = psutil.virtual_memory()
         used, total = int(memory.total - memory.available), int(memory.total)
@@ -112,12 +114,12 @@ class _Driver:
             heat = None
         return MeterReading(used, total, self._name, int(vram.used), int(vram.total), heat)
 
-    def _open(self, card: int) -> None:
+    def _open(self, card: str) -> None:
         self._card, self._gpu, self._name = card, None, None
         if self._nvml is None:
             return
         try:
-            gpu = self._nvml.nvmlDeviceGetHandleByIndex(card)
+            gpu = card_handle(self._nvml, card)
             name = self._nvml.nvmlDeviceGetName(gpu)
         except self._nvml.NVMLError:
             return

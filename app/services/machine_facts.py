@@ -14,6 +14,7 @@ import psutil
 from PySide6.QtCore import QObject, Signal
 
 from app.services.memory_modules import MemoryModules, read_modules
+from app.services.nvml_card import card_handle
 from app.services.power import on_battery
 
 
@@ -59,16 +60,16 @@ class MachineReader(QObject):
 
     def __init__(
         self,
-        read: "Callable[[Path, int], MachineFacts] | None" = None,
+        read: "Callable[[Path, str], MachineFacts] | None" = None,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._read = read or read_machine
         self._thread: threading.Thread | None = None
-        self._card = 0
+        self._card = ""
 
-    def follow(self, card: int) -> None:
-        """Read the card of this number from the next reading on; the first one until then."""
+    def follow(self, card: str) -> None:
+        """Read this card from the next reading on; the first one until then."""
         self._card = card
 
     def ask(self, folder: Path) -> None:
@@ -85,7 +86,7 @@ class MachineReader(QObject):
             self._thread.join(wait_s)
             self._thread = None
 
-    def _run(self, folder: Path, card: int) -> None:
+    def _run(self, folder: Path, card: str) -> None:
         facts = self._read(folder, card)
         try:
             self.known.emit(facts)
@@ -93,8 +94,8 @@ class MachineReader(QObject):
             return
 
 
-def read_machine(folder: Path, card: int = 0) -> MachineFacts:
-    """Return what this machine is now, with the card of this number."""
+def read_machine(folder: Path, card: str = "") -> MachineFacts:
+    """Return what this machine is now, with this card; see `card_handle`."""
     memory = psutil.virtual_memory()
     return MachineFacts(
         gpu=_read_gpu(card),
@@ -116,7 +117,7 @@ def _free_at(folder: Path) -> int:
     return -1
 
 
-def _read_gpu(card: int) -> GpuFacts | None:
+def _read_gpu(card: str) -> GpuFacts | None:
     try:
         # Optional, and slow to load: only here, off the window's thread.
         import pynvml
@@ -127,7 +128,7 @@ def _read_gpu(card: int) -> GpuFacts | None:
     except pynvml.NVMLError:
         return None
     try:
-        return _facts(pynvml, pynvml.nvmlDeviceGetHandleByIndex(card))
+        return _facts(pynvml, card_handle(pynvml, card))
     except pynvml.NVMLError:
         return None
     finally:

@@ -17,6 +17,7 @@ from app.services.model_scan import (
     ModelEntry,
     Scan,
     SkipNote,
+    key_of,
     read_ftw,
     scan,
 )
@@ -93,22 +94,29 @@ class ModelLibrary(QObject):
         return next((e for e in self._scan.entries if e.path == Path(path)), None)
 
     def target_for(self, name: str) -> Path:
-        """Return a folder for a new model that does not exist yet.
+        """Return a folder for a new model that was not there at the last look.
+
+        Waits for no disk, which may be a share that is gone; the job that writes asks it again.
 
         Raises:
-            OSError: the chosen folder is not there; nothing is written elsewhere (case D-17).
+            OSError: the chosen folder was not there; nothing is written elsewhere (case D-17). A
+                new look begins, for the next try.
         """
         base = self.target_folder
         if base == self._own:
-            base.mkdir(parents=True, exist_ok=True)
-        elif not base.is_dir():
+            self._on_thread(self._make_own)
+        elif base in self._scan.missing:
+            self.refresh()
             raise FileNotFoundError(tr("The models folder {path} is not there.", path=base))
-        target = base / name
-        number = 2
-        while target.exists():
-            target = base / f"{name}-{number}"
+        target, number = name, 2
+        while self.is_taken(target):
+            target = f"{name}-{number}"
             number += 1
-        return target
+        return base / target
+
+    def is_taken(self, name: str) -> bool:
+        """Whether something of this name lay where new models go, at the last look."""
+        return key_of(self.target_folder / name) in self._scan.taken
 
     # --- actions
 
@@ -161,8 +169,12 @@ class ModelLibrary(QObject):
         """Take no results any more."""
         self._closed = True
 
+    def _make_own(self) -> None:
+        with contextlib.suppress(OSError):  # the job says why it cannot write there
+            self._own.mkdir(parents=True, exist_ok=True)
+
     def _on_thread(self, work: Callable[[], object]) -> None:
-        threading.Thread(target=work, name="model-delete", daemon=True).start()
+        threading.Thread(target=work, name="model-folder", daemon=True).start()
 
     def _tell(self, number: int, found: Scan) -> None:
         if not self._closed:
@@ -187,9 +199,10 @@ class ModelLibrary(QObject):
                 continue
             is_old = entry.is_builtin and source is not None and entry.content != source.content
             shown.append(replace(entry, renew_from=source.path) if source and is_old else entry)
-        return Scan(tuple(shown), found.notes, found.missing)
+        return replace(found, entries=tuple(shown))
 
     def _drop(self, path: Path) -> None:
         kept = tuple(e for e in self._scan.entries if e.path != path)
-        self._scan = Scan(kept, self._scan.notes, self._scan.missing)
+        taken = self._scan.taken - {key_of(path)}
+        self._scan = replace(self._scan, entries=kept, taken=taken)
         self.changed.emit()

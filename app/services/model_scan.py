@@ -85,11 +85,13 @@ class Scan:
         entries: models, by name.
         notes: what was left out.
         missing: models folders that are not there (case D-17).
+        taken: everything that lies in models folders; see `key_of`.
     """
 
     entries: tuple[ModelEntry, ...] = ()
     notes: tuple[SkipNote, ...] = ()
     missing: tuple[Path, ...] = ()
+    taken: frozenset[str] = frozenset()
 
 
 class _Layout(msgspec.Struct):
@@ -128,6 +130,7 @@ def scan(folders: tuple[Path, ...], sources: tuple[Path, ...]) -> Scan:
     entries: list[ModelEntry] = []
     notes: list[SkipNote] = []
     missing: list[Path] = []
+    taken: set[str] = set()
     builtin = {path.name for path in sources}
     for folder in folders:
         try:
@@ -135,6 +138,7 @@ def scan(folders: tuple[Path, ...], sources: tuple[Path, ...]) -> Scan:
         except OSError:
             missing.append(folder)
             continue
+        taken.update(map(key_of, children))
         if len(children) > MAX_ENTRIES:
             notes.append(SkipNote(folder, tr("Only the first entries of this folder were read.")))
         for child in children[:MAX_ENTRIES]:
@@ -144,7 +148,12 @@ def scan(folders: tuple[Path, ...], sources: tuple[Path, ...]) -> Scan:
         if entry is not None:
             entries.append(entry)
     entries.sort(key=lambda entry: (entry.kind, entry.name.lower(), str(entry.path)))
-    return Scan(tuple(entries), tuple(notes), tuple(missing))
+    return Scan(tuple(entries), tuple(notes), tuple(missing), frozenset(taken))
+
+
+def key_of(path: Path) -> str:
+    """Return what is the same for two paths that the system takes for one."""
+    return os.path.normcase(path)
 
 
 def _children(folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ import psutil
 from PySide6.QtCore import QObject, Signal
 
 from app.services.full_screen import FullScreen, open_full_screen
+from app.services.nvml_card import card_handle
 
 INTERVAL_S = 1.0
 
@@ -63,13 +64,13 @@ class PresenceWatch(QObject):
     ) -> None:
         super().__init__(parent)
         self._make_probe: Callable[[], Probe] = make_probe or self._system_probe
-        self._card = 0
+        self._card = ""
         self._interval_s = interval_s
         self._apps: tuple[str, ...] = ()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def follow(self, card: int) -> None:
+    def follow(self, card: str) -> None:
         """Watch the memory of this card from the next reading on; of the first one until then."""
         self._card = card
 
@@ -115,7 +116,7 @@ class PresenceWatch(QObject):
 class SystemProbe:
     """This machine; `card` tells whose memory counts."""
 
-    def __init__(self, card: Callable[[], int] = int) -> None:
+    def __init__(self, card: Callable[[], str] = str) -> None:
         self._card = card
         self._memory = _DeviceMemory()
         self._screen: FullScreen = open_full_screen()
@@ -169,12 +170,12 @@ class _DeviceMemory:
             return
         self._nvml = pynvml
 
-    def free_bytes(self, card: int) -> int | None:
+    def free_bytes(self, card: str) -> int | None:
         """Return it, None = not known now."""
         if self._nvml is None:
             return None
         try:
-            gpu = self._nvml.nvmlDeviceGetHandleByIndex(card)
+            gpu = card_handle(self._nvml, card)
             return int(self._nvml.nvmlDeviceGetMemoryInfo(gpu).free)
         except self._nvml.NVMLError:
             return None

@@ -166,11 +166,11 @@ class RemoteClient(QObject):
         if self._listing is not None:
             self._listing.drop()
 
-    def _route(self, server: Server) -> str:
-        """Let the next request go by the proxy for this server; returns its name."""
+    def _route(self, server: Server) -> faults.ProxyName:
+        """Let the next request go by the proxy for this server, which is returned."""
         route = route_to(server, self._proxy)
         self._manager().setProxy(route.proxy)
-        return route.shown
+        return route.name
 
     def _manager(self) -> QNetworkAccessManager:
         if self._network is None:
@@ -228,7 +228,7 @@ class _Call(QObject):
     def __init__(self, reply: QNetworkReply, limits_ms: tuple[int, int], parent: QObject) -> None:
         super().__init__(parent)
         self.host = reply.url().authority()
-        self.model = self.proxy = ""
+        self.model, self.proxy = "", faults.NO_PROXY
         self._certificate: list[QSslError.SslError] = []
         self._reply, self._stall_ms = reply, limits_ms[1]
         self._body = bytearray()
@@ -286,7 +286,7 @@ class _Call(QObject):
     def _problem(self) -> m.Error | None:
         if self._is_late:
             return faults.silent(self.host)
-        if self.status == PROXY_LOGIN and self.proxy:
+        if self.status == PROXY_LOGIN and self.proxy.shown:
             return faults.proxy_login(self.proxy)
         if self.status >= 300:
             return refused(self.status, bytes(self._body), self.host, self.model)

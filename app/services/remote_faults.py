@@ -25,13 +25,32 @@ _PROXY = {
 _DATES = {_Tls.CertificateExpired, _Tls.CertificateNotYetValid}
 
 
+OF_SETTINGS, OF_SYSTEM = "settings", "system"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyName:
+    """A proxy as people know it.
+
+    Attributes:
+        shown: its address without user and password; "" = none stands before the server.
+        source: `OF_SETTINGS`, `OF_SYSTEM` (its network settings), or an environment variable.
+    """
+
+    shown: str = ""
+    source: str = OF_SETTINGS
+
+
+NO_PROXY = ProxyName()
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """How a connection ended.
 
     Attributes:
         error: of Qt.
-        host, proxy: where it went; proxy "" = none stood before it.
+        host, proxy: where it went.
         text: Qt's own words.
         has_begun: an answer had begun.
         certificate: what was found wrong with the server's certificate.
@@ -39,7 +58,7 @@ class Fault:
 
     error: QNetworkReply.NetworkError
     host: str
-    proxy: str = ""
+    proxy: ProxyName = NO_PROXY
     text: str = ""
     has_begun: bool = False
     certificate: Collection[QSslError.SslError] = ()
@@ -60,7 +79,7 @@ def lost(fault: Fault) -> m.Error:
         return network(tr("No answer from {host} in time.", host=host))
     if fault.has_begun or fault.error == _Net.RemoteHostClosedError:
         return cut(host)
-    if fault.proxy:  # Qt calls a refused tunnel an unknown error
+    if fault.proxy.shown:  # Qt calls a refused tunnel an unknown error
         return _proxy(fault)
     return network(tr("{host} cannot be reached: {reason}", host=host, reason=fault.text))
 
@@ -90,12 +109,12 @@ def bad_proxy() -> m.Error:
     )
 
 
-def bad_system_proxy(proxy: str) -> m.Error:
-    """Return the sentence for a proxy of the system that is of no use: nothing was sent."""
+def useless_proxy(proxy: ProxyName) -> m.Error:
+    """Return the sentence for a proxy from elsewhere that is of no use: nothing was sent."""
     return m.Error(
         code=ErrorCode.INVALID_REQUEST,
-        message=tr("The system's proxy {proxy} cannot be used; nothing was sent.", proxy=proxy),
-        hint=tr('Write "direct" as the proxy in Settings to go without it.'),
+        message=tr("The proxy {proxy} cannot be used; nothing was sent.", proxy=proxy.shown),
+        hint=_check(proxy),
     )
 
 
@@ -114,16 +133,44 @@ def network(words: str, hint: str = "") -> m.Error:
     return m.Error(code=ErrorCode.NETWORK, message=words, hint=hint)
 
 
-def proxy_login(proxy: str) -> m.Error:
+def proxy_login(proxy: ProxyName) -> m.Error:
     """Return the sentence for a proxy that wants to know who asks."""
-    words = tr("The proxy {proxy} wants a login, or does not accept it.", proxy=proxy)
-    return network(words, tr("Write it as http://user:password@host:port in Settings."))
+    words = tr("The proxy {proxy} wants a login, or does not accept it.", proxy=proxy.shown)
+    hint = tr(
+        "It comes from the environment variable {name}. Write it there or in Settings as "
+        "http://user:password@host:port.",
+        name=proxy.source,
+    )
+    if proxy.source == OF_SETTINGS:
+        hint = tr("Write it as http://user:password@host:port in Settings.")
+    elif proxy.source == OF_SYSTEM:
+        hint = tr(
+            "It comes from the network settings of this PC. Write it as "
+            "http://user:password@host:port in Settings."
+        )
+    return network(words, hint)
+
+
+def _check(proxy: ProxyName) -> str:
+    """Say where a proxy that does not work is to be corrected."""
+    if proxy.source == OF_SETTINGS:
+        return tr("Check the proxy in Settings.")
+    if proxy.source == OF_SYSTEM:
+        return tr(
+            "It comes from the network settings of this PC. Correct it there, or write another "
+            'one, or "direct", in Settings.'
+        )
+    return tr(
+        "It comes from the environment variable {name}. Correct it there, or write another one, "
+        'or "direct", in Settings.',
+        name=proxy.source,
+    )
 
 
 def _proxy(fault: Fault) -> m.Error:
-    error, proxy = fault.error, fault.proxy
+    error, proxy = fault.error, fault.proxy.shown
     if error == _Net.ProxyAuthenticationRequiredError:
-        return proxy_login(proxy)
+        return proxy_login(fault.proxy)
     words = tr("The proxy {proxy} cannot be used: {reason}", proxy=proxy, reason=fault.text)
     if error == _Net.ProxyConnectionRefusedError:
         words = tr("Nothing answers at the proxy {proxy}.", proxy=proxy)
@@ -131,7 +178,7 @@ def _proxy(fault: Fault) -> m.Error:
         words = tr("No address is known for the proxy {proxy}.", proxy=proxy)
     elif error == _Net.ProxyTimeoutError:
         words = tr("No answer from the proxy {proxy} in time.", proxy=proxy)
-    return network(words, tr("Check the proxy in Settings."))
+    return network(words, _check(fault.proxy))
 
 
 def _untrusted(fault: Fault) -> m.Error:

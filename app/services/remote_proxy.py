@@ -4,13 +4,22 @@ Reads addresses as the jobs of the hub read them (`engine.jobs.hub`): "" follows
 "direct" uses none. Sends nothing.
 """
 
+import os
 import urllib.request
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from PySide6.QtNetwork import QNetworkProxy
 
-from app.services.remote_faults import bad_proxy, bad_system_proxy, tls_proxy
+from app.services.remote_faults import (
+    NO_PROXY,
+    OF_SETTINGS,
+    OF_SYSTEM,
+    ProxyName,
+    bad_proxy,
+    tls_proxy,
+    useless_proxy,
+)
 from app.services.remote_wire import Server, is_loopback
 from engine.protocol import messages as m
 
@@ -35,21 +44,23 @@ class Route:
 
     Attributes:
         proxy: for the request.
-        shown: the proxy for people, without user and password; "" = none.
+        name: the proxy for people.
     """
 
     proxy: QNetworkProxy
-    shown: str = ""
+    name: ProxyName = NO_PROXY
 
 
 def route_to(server: Server, setting: str) -> Route:
     """Return the way to a server. Raises: BadProxy."""
     parts = urlsplit(server.base)
     host = parts.hostname or ""
-    address = "" if is_loopback(host) else _address(setting.strip(), parts.scheme, host)
+    setting = setting.strip()
+    address = "" if is_loopback(host) else _address(setting, parts.scheme, host)
     if not address:
         return Route(QNetworkProxy(QNetworkProxy.ProxyType.NoProxy))
-    found = _read(address, is_systems=not setting.strip())
+    source = OF_SETTINGS if setting else _variable(parts.scheme) or OF_SYSTEM
+    found = _read(address, source)
     kind = QNetworkProxy.ProxyType.HttpProxy
     if found.scheme in _SOCKS:
         kind = QNetworkProxy.ProxyType.Socks5Proxy
@@ -60,7 +71,7 @@ def route_to(server: Server, setting: str) -> Route:
         unquote(found.username or ""),
         unquote(found.password or ""),
     )
-    return Route(proxy, _shown(found.netloc))
+    return Route(proxy, ProxyName(_shown(found.netloc), source))
 
 
 def _address(setting: str, scheme: str, host: str) -> str:
@@ -71,16 +82,25 @@ def _address(setting: str, scheme: str, host: str) -> str:
     return urllib.request.getproxies().get(scheme, "")
 
 
-def _read(address: str, is_systems: bool) -> SplitResult:
-    """Return the parts of an address; SOCKS is for the system's only, as jobs know none."""
-    schemes = ("http", "https", *(_SOCKS if is_systems else ()))
+def _variable(scheme: str) -> str:
+    """Return the environment variable that names a proxy, which beats the system's settings."""
+    name = f"{scheme}_proxy"
+    set_now = [one for one, value in os.environ.items() if value and one.lower() == name]
+    return name if name in set_now else "".join(set_now[:1])
+
+
+def _read(address: str, source: str) -> SplitResult:
+    """Return the parts of an address; SOCKS is for others than ours, as jobs know none."""
+    is_ours = source == OF_SETTINGS
+    schemes = ("http", "https", *(() if is_ours else _SOCKS))
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_good = False
     if not is_good:
-        raise BadProxy(bad_system_proxy(_shown(address)) if is_systems else bad_proxy())
+        useless = ProxyName(_shown(address), source)
+        raise BadProxy(bad_proxy() if is_ours else useless_proxy(useless))
     if parts.scheme == "https":  # Qt cannot speak TLS to a proxy
         raise BadProxy(tls_proxy(_shown(parts.netloc)))
     return parts

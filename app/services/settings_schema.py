@@ -115,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Meta(
             extra=_show(
                 "storage",
-                tr("Models"),
+                tr("Models folder"),
                 tr("Where converted models are kept; looked at beside the app's own folder"),
                 kind="folder",
             )
@@ -164,9 +164,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             extra=_show(
                 "engine",
                 tr("Unload when idle"),
-                tr("After minutes without a reply; 0 never. The next message loads it again"),
+                tr("After this time without a reply. The next message loads it again"),
                 step=5,
                 unit="min",
+                least=tr("Never"),
             ),
         ),
     ] = 0
@@ -178,9 +179,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             extra=_show(
                 "engine",
                 tr("Memory for the engine"),
-                tr("On the device, in MiB; 0 lets the engine choose. Counts from the next load"),
+                tr("On the device. Counts from the next load"),
                 step=64,
                 unit="MiB",
+                least=tr("Automatic"),
             ),
         ),
     ] = 0
@@ -209,8 +211,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             extra=_show(
                 "engine",
                 tr("CPU threads"),
-                tr("Of the engine and its jobs; 0 lets the engine choose"),
+                tr("Of the engine and its jobs"),
                 step=1,
+                least=tr("Automatic"),
                 restart=True,
             ),
         ),
@@ -273,6 +276,7 @@ class SettingField:
         kind: which control.
         choices: value and label of each choice.
         scale: factor from the stored to the shown number.
+        least: what the least number means, where it is no number, as "Never".
         needs_restart: counts only from the next start of the engine on.
     """
 
@@ -288,6 +292,7 @@ class SettingField:
     step: float = 1.0
     scale: float = 1.0
     unit: str = ""
+    least: str = ""
     needs_restart: bool = False
 
 
@@ -313,6 +318,7 @@ def fields() -> tuple[SettingField, ...]:
                 step=float(extra.get("step", 1)),
                 scale=float(extra.get("scale", 1)),
                 unit=extra.get("unit", ""),
+                least=extra.get("least", ""),
                 needs_restart=extra.get("restart", False),
             )
         )

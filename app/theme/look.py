@@ -74,6 +74,8 @@ class Theme(QObject):
         if reduced_motion is not None:
             self.reduced_motion = reduced_motion
         if before != (self.mode, self.zoom, self.language, self.reduced_motion):
+            if self.mode != before[0]:
+                self._tell_system()
             self._apply()
             self.changed.emit()
 
@@ -117,6 +119,12 @@ class Theme(QObject):
         else:
             font.setFeature(QFont.Tag("tnum"), 1)
         return font
+
+    def _tell_system(self) -> None:
+        """Ask for title bars and file dialogs of the same tone, as Windows and macOS can."""
+        schemes = {"dark": Qt.ColorScheme.Dark, "light": Qt.ColorScheme.Light}
+        scheme = schemes.get(self.mode, Qt.ColorScheme.Unknown)  # that of the system again
+        QGuiApplication.styleHints().setColorScheme(scheme)
 
     def _follow_system(self) -> None:
         if self.mode == "system":

@@ -27,13 +27,13 @@ from app.services.catalog import CatalogEntry
 from app.services.gpu_meter import GpuMeter, MeterReading
 from app.services.model_library import ModelLibrary
 from app.viewmodels.discover_hub import HubSearch
-from app.viewmodels.flows import FlowsViewModel
+from app.viewmodels.flows import UNDER_WAY, FlowsViewModel
 from app.viewmodels.profile_shelf import ProfileShelf
 
 _GRAIN = 256 << 20  # free memory is judged in steps, so that a chip does not flicker
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 
-RowState = Literal["get", "busy", "installed", "older"]
+RowState = Literal["get", "busy", "paused", "failed", "installed", "older"]
 
 
 class Order(StrEnum):
@@ -214,7 +214,7 @@ class DiscoverViewModel(QObject):
     def _state(self, entry: CatalogEntry) -> RowState:
         flow = self.flows.flow_of(entry.repo)
         if flow is not None and flow.state != "ready":
-            return "busy"
+            return UNDER_WAY[flow.state]
         commits = {e.commit for e in self._library.entries() if e.repo == entry.repo}
         if not commits:
             return "get"

@@ -20,14 +20,14 @@ from app.services.engine_client import EngineClient
 from app.services.machine_facts import MachineFacts, MachineReader
 from app.services.model_library import ModelLibrary
 from app.viewmodels.discover import facts_of
-from app.viewmodels.flows import FlowsViewModel
+from app.viewmodels.flows import UNDER_WAY, FlowsViewModel
 from app.viewmodels.profile_shelf import ProfileShelf
 from app.viewmodels.profiler import ProfilerViewModel
 from app.viewmodels.session import SessionViewModel
 
 Step = Literal["hardware", "engine", "measure", "model"]
 StepState = Literal["wait", "now", "busy", "done", "failed", "skipped"]
-OfferState = Literal["get", "busy", "installed"]
+OfferState = Literal["get", "busy", "paused", "failed", "installed"]
 STEPS: tuple[Step, ...] = ("hardware", "engine", "measure", "model")
 
 
@@ -221,5 +221,5 @@ class FirstRunViewModel(QObject):
         if any(e.repo == one.key for e in self._from.library.entries()):
             state = "installed"
         elif flow is not None and flow.state != "ready":
-            state = "busy"
+            state = UNDER_WAY[flow.state]
         return Offer(entry, one, state)

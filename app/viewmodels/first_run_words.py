@@ -121,7 +121,7 @@ def measure_text(vm: FirstRunViewModel) -> str:
         return f"{error.message} {error.hint}".strip()
     if state == "done" and profile is not None:
         return tr(
-            "Bₚ {fill} · Bₕ {cpu} GB/s. Predictions are made for this PC.",
+            "Copies {fill} GB/s, CPU {cpu} GB/s. Predictions are made for this PC.",
             fill=amounts.number(profile.fill_gbps),
             cpu=amounts.number(profile.cpu_gbps),
         )
@@ -139,7 +139,7 @@ def model_text(vm: FirstRunViewModel) -> str:
 def offer_reason(offer: Offer) -> str:
     """Return why a model is offered, and where it stands in the order."""
     one: Suggestion = offer.suggestion
-    need, have = amounts.disk(one.advice.need_bytes), amounts.disk(one.advice.have_bytes)
+    need, have = amounts.memory(one.advice.need_bytes), amounts.memory(one.advice.have_bytes)
     words = tr("takes {need} of {have} of free memory", need=need, have=have)
     if one.advice.fit is Fit.TIGHT:
         words = tr("takes {need}; free now {have}, close programs first", need=need, have=have)
@@ -153,4 +153,4 @@ def offer_speed(offer: Offer) -> str:
     if guess is None:
         return tr("Speed not measured")
     low, high = amounts.number(guess.low), amounts.number(guess.high)
-    return tr("{low} to {high} tok/s", low=low, high=high)
+    return tr("{low}–{high} tok/s", low=low, high=high)

@@ -30,6 +30,14 @@ _STAGE_OF = {
 }
 
 FlowState = Literal["wait", "run", "paused", "fail", "ready"]
+GetState = Literal["busy", "paused", "failed", "installed"]  # of a model that could be fetched
+UNDER_WAY: dict[FlowState, GetState] = {
+    "wait": "busy",
+    "run": "busy",
+    "paused": "paused",
+    "fail": "failed",
+    "ready": "installed",
+}
 Mend = Literal["", "token", "page", "settings", "fetch"]
 _MENDS: dict[ErrorCode, Mend] = {
     ErrorCode.TOKEN: "token",
@@ -270,6 +278,7 @@ class FlowsViewModel(QObject):
         spec: dict[str, object] = {
             "source": source,
             "target": str(target),
+            "room_at": str(target.parent),
             "id": _repo(job),
             "repo": _repo(job),
             "source_bytes": job.result.get("num_bytes", 0),

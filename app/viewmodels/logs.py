@@ -147,11 +147,16 @@ class LogsViewModel(QObject):
         return self._follow
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether source, level or search leave lines out."""
+        return bool(self._search) or self._source != "all" or self._level != "info"
+
+    @property
     def count_text(self) -> str:
         """How many lines are shown and kept, as a sentence."""
         kept = min(self._ring.count, MAX_LINES)
         return tr(
-            "{shown} of {kept} lines kept in memory, at most {most}",
+            "{shown} of {kept} lines shown, at most {most} are kept",
             shown=f"{self.model.rowCount():,}",
             kept=f"{kept:,}",
             most=f"{MAX_LINES:,}",

@@ -238,7 +238,7 @@ class ModelsViewModel(QObject):
         except (OSError, ValueError) as problem:
             why = problem.strerror if isinstance(problem, OSError) else str(problem)
             return tr("{name} cannot be imported: {why}", name=path.name, why=why or "")
-        if (self.folder / path.name).exists():
+        if self._library.is_taken(path.name):
             return tr(
                 "There is another {name} in the models folder. Rename one of the two folders.",
                 name=path.name,
@@ -271,7 +271,12 @@ class ModelsViewModel(QObject):
         except OSError as problem:
             self._say(tr("Nothing was imported: {why}", why=problem.strerror or str(problem)))
             return
-        spec: dict[str, object] = {"source": str(path), "target": str(target), "id": path.name}
+        spec: dict[str, object] = {
+            "source": str(path),
+            "target": str(target),
+            "room_at": str(target.parent),
+            "id": path.name,
+        }
         self._jobs.start("convert", spec, path.name)
 
     def _renew_rows(self, *_: object) -> None:

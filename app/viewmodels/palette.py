@@ -1,7 +1,7 @@
-"""What the palette offers for the words typed: pages, actions, models, chats. QtCore only.
+"""What the palette offers for the words typed: pages, actions, models, chats, settings.
 
-Pages, actions, models and titles of chats answer at once; the text of all chats is searched a
-moment after the last key.
+QtCore only. All but the text of chats answers at once; that is searched a moment after the last
+key.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +14,13 @@ from app.services.chat_records import Chat, SearchHit
 from app.viewmodels.palette_match import best
 from app.wording import Phrase, again, tr
 
-Kind = Literal["page", "action", "model", "chat", "text"]
+Kind = Literal["page", "action", "model", "chat", "setting", "text"]
 HEADS: tuple[tuple[Kind, Phrase], ...] = (
     ("page", tr("Pages")),
     ("action", tr("Actions")),
     ("model", tr("Models")),
     ("chat", tr("Chats")),
+    ("setting", tr("Settings")),
     ("text", tr("In the text of chats")),
 )
 MOST = 6  # of a kind while something is typed
@@ -34,8 +35,8 @@ class Entry:
     Attributes:
         kind: what it is.
         title: what it is called.
-        detail: beside the title: keys, facts of a model, the place found in a text.
-        target: id of a page or action, path of a model, id of a chat.
+        detail: beside the title: keys, a setting's section, facts of a model, the place in a text.
+        target: id of a page, action or section, path of a model, id of a chat.
         message: id of the message that holds the text; 0 = none.
     """
 
@@ -50,7 +51,7 @@ class PaletteViewModel(QObject):
     """Finds entries for words.
 
     Args:
-        fixed: pages and actions.
+        fixed: pages, actions and settings; the latter are offered for words only.
         models: the models that can be loaded, in order.
         chats: all chats, the last used first.
         search: finds chats by their text.
@@ -121,9 +122,16 @@ class PaletteViewModel(QObject):
     def _find_near(self) -> list[Entry]:
         chats = [Entry("chat", c.title or tr("New chat"), "", str(c.id)) for c in self._chats()]
         if not self._query:
-            return [*self._fixed, *self._models(), *chats[:MOST_CHATS]]
+            always = [entry for entry in self._fixed if entry.kind != "setting"]
+            return [*always, *self._models(), *chats[:MOST_CHATS]]
         found: list[Entry] = []
         for kind, _ in HEADS[:-1]:
             of_kind = [e for e in (*self._fixed, *self._models(), *chats) if e.kind == kind]
-            found += best(self._query, of_kind, lambda entry: again(entry.title), MOST)
+            found += best(self._query, of_kind, _words, MOST)
         return found
+
+
+def _words(entry: Entry) -> str:
+    """By what an entry is found: a model also by what is done with it."""
+    title = again(entry.title)
+    return f"{tr('Load')} {title}" if entry.kind == "model" else title

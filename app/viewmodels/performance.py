@@ -23,7 +23,9 @@ from app.viewmodels.performance_forecast import Forecast, make_forecast
 from app.viewmodels.performance_history import History
 from app.viewmodels.performance_presets import Presets
 from app.viewmodels.performance_state import (
+    PREVIEW_NOTES,
     Figures,
+    Means,
     Note,
     resize_event,
 )
@@ -145,15 +147,13 @@ class PerformanceViewModel(QObject):
 
     # --- intents ----------------------------------------------------------------------------
 
-    def preview(self, split: Split) -> None:
+    def preview(self, split: Split, means: Means = "pointer") -> None:
         """Show a division without asking for it; the engine is asked what it thinks."""
         if self.applied is None:
             return
         self._tick.stop()
         self.shown, self.asked = split, None
-        self._set(
-            Phase.PREVIEW, Note("info", tr("Preview. Release to apply at the next safe point."))
-        )
+        self._set(Phase.PREVIEW, Note("info", PREVIEW_NOTES[means]))
         self._debounce.start()
 
     def release(self, split: Split | None = None) -> None:
@@ -187,13 +187,13 @@ class PerformanceViewModel(QObject):
     def set_kv_tokens(self, tokens: int) -> None:
         """Ask for an exact context once the field rests."""
         if self.shown is not None and tokens != self.shown.kv_tokens:
-            self.preview(self.shown.with_kv(tokens))
+            self.preview(self.shown.with_kv(tokens), "field")
             self._settle.start()
 
     def set_slots(self, slots: int) -> None:
         """Ask for an exact number of experts once the field rests."""
         if self.shown is not None and slots != self.shown.expert_slots:
-            self.preview(self.shown.with_slots(slots))
+            self.preview(self.shown.with_slots(slots), "field")
             self._settle.start()
 
     def choose_preset(self, index: int) -> None:

@@ -16,6 +16,12 @@ PRESETS: tuple[tuple[str, float, float], ...] = (
     ("agent", 0.50, 0.50),
     ("gaming", 0.15, 0.25),
 )
+Means = Literal["pointer", "keys", "field"]
+PREVIEW_NOTES: dict[Means, Phrase] = {  # how a division under way is asked for
+    "pointer": tr("Preview. Release to apply at the next safe point."),
+    "keys": tr("Preview. Enter applies it at the next safe point, Esc takes it back."),
+    "field": tr("Preview. It is applied at the next safe point."),
+}
 DECODE_VALUES = ("speed", "hit", "fill", "cpu", "fill_gbps", "cpu_gbps")  # in the history
 POLICIES = tuple(m.MissPolicy)
 

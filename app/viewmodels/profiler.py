@@ -130,15 +130,15 @@ class ProfilerViewModel(QObject):
             return ""
         days = profile.age_days(self._clock())
         if days > STALE_DAYS:
-            return tr("Measured {days} days ago. Measure again.", days=days)
+            return tr("Measured {days} days ago: the figures may be out of date.", days=days)
         if model is not None and model.quant != profile.format:
             return tr(
-                "Measured for {old}; the loaded model uses {new}. Measure again.",
+                "Measured for {old}; the loaded model uses {new}.",
                 old=figures.weight_format(profile.format),
                 new=figures.weight_format(model.quant),
             )
         if model is not None and model.record_bytes != profile.record_bytes:
-            return tr("Measured for experts of another size. Measure again for this model.")
+            return tr("Measured for experts of another size than those of the loaded model.")
         return ""
 
     @property

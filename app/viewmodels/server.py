@@ -1,10 +1,13 @@
 """The Server page before the API exists: says so, and shows what will be there. QtCore only."""
 
+import sys
+
 from PySide6.QtCore import QObject, Signal
 
 from app.wording import tr
 
 DEFAULT_PORT = 1919
+IS_WINDOWS = sys.platform == "win32"
 
 # Programs that will have a snippet, in the order of the picker.
 CLIENTS = ("Codex", "Claude Code", "OpenCode", "OpenClaw", "curl")
@@ -44,12 +47,19 @@ class ServerViewModel(QObject):
         )
 
     def snippet(self, client: str) -> tuple[str, ...]:
-        """Return the lines that a client will need; `client` is one of `CLIENTS`."""
+        """Return the lines that a client will need; `client` is one of `CLIENTS`.
+
+        For the shell of this system: PowerShell on Windows.
+        """
         base = f"http://127.0.0.1:{DEFAULT_PORT}"
-        lines = {
-            "Codex": (f"export OPENAI_BASE_URL={base}/v1", "codex"),
-            "Claude Code": (f"export ANTHROPIC_BASE_URL={base}", "claude"),
-            "OpenCode": (f"export OPENAI_BASE_URL={base}/v1", "opencode"),
-            "OpenClaw": (f"export OPENAI_BASE_URL={base}/v1", "openclaw"),
+        programs = {
+            "Codex": ("OPENAI_BASE_URL", f"{base}/v1", "codex"),
+            "Claude Code": ("ANTHROPIC_BASE_URL", base, "claude"),
+            "OpenCode": ("OPENAI_BASE_URL", f"{base}/v1", "opencode"),
+            "OpenClaw": ("OPENAI_BASE_URL", f"{base}/v1", "openclaw"),
         }
-        return lines.get(client, (f"curl {base}/v1/models",))
+        if client not in programs:
+            return (f"{'curl.exe' if IS_WINDOWS else 'curl'} {base}/v1/models",)
+        name, value, program = programs[client]
+        setting = f'$env:{name} = "{value}"' if IS_WINDOWS else f"export {name}={value}"
+        return (setting, program)

@@ -199,6 +199,7 @@ class ModelLoader(QObject):
             {
                 "source": str(source),
                 "target": str(target),
+                "room_at": str(target.parent),
                 "id": entry.name,
                 **({"replace": True} if self._older is not None else {}),
             },

@@ -109,10 +109,14 @@ def engine_facts(client: EngineClient) -> tuple[tuple[str, str], ...]:
     facts.append((tr("Engine program"), client.process.program.path))
     for device in client.devices:
         facts.append((tr("Device"), f"{device.name} · {device.title}"))
-    status = client.last_status
-    for op, choice in sorted((status.kernels if status else {}).items()):
-        facts.append((tr("Kernel for {op}", op=op), choice))
     return tuple(facts)
+
+
+def kernel_facts(client: EngineClient) -> tuple[tuple[str, str], ...]:
+    """Return which kernel the engine chose for each operation, and why."""
+    status = client.last_status
+    kernels = sorted((status.kernels if status else {}).items())
+    return tuple((tr("Kernel for {op}", op=op), choice) for op, choice in kernels)
 
 
 _PILLS: dict[EndCause, Phrase] = {

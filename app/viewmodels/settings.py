@@ -59,11 +59,12 @@ class SettingsViewModel(QObject):
         store: SettingsStore,
         root: DataRoot,
         engine_facts: Callable[[], tuple[tuple[str, str], ...]] | None = None,
+        kernel_facts: Callable[[], tuple[tuple[str, str], ...]] | None = None,
     ) -> None:
         super().__init__()
         self._store = store
         self._root = root
-        self._engine_facts = engine_facts
+        self._engine_facts, self._kernel_facts = engine_facts, kernel_facts
         self._last = store.value
         self._fields = {field.key: field for field in fields()}
         store.changed.connect(self._on_changed)
@@ -132,9 +133,14 @@ class SettingsViewModel(QObject):
             Fact(tr("Protocol"), str(PROTOCOL_VERSION)),
             Fact(tr("Python, Qt"), f"{platform.python_version()}, {qVersion()}"),
             Fact(tr("Data folder"), str(self._root.root), self._root.root),
-            Fact(tr("Models"), str(self._models()), self._models()),
-            Fact(tr("Logs"), str(self._root.logs), self._root.logs),
+            Fact(tr("Models folder"), str(self._models()), self._models()),
+            Fact(tr("Log folder"), str(self._root.logs), self._root.logs),
         )
+
+    def kernels(self) -> tuple[Fact, ...]:
+        """Return what About says at its end, for engineers: what computes."""
+        found = self._kernel_facts() if self._kernel_facts else ()
+        return tuple(Fact(name, value) for name, value in found)
 
     def _models(self) -> Path:
         chosen = self._store.value.models_folder

@@ -154,8 +154,11 @@ class ChatView(QWidget):
         self.column.retried.connect(talk.regenerate)
         self.column.continued.connect(talk.continue_reply)
         self.column.deleted.connect(talk.delete)
-        self.column.switched.connect(talk.switch)
+        self.column.switched.connect(self._switch)
         self.column.page_wanted.connect(vm.page_requested)
+        column = self.column
+        for done in (column.edited, column.retried, column.continued, column.deleted):
+            done.connect(self.composer.focus)  # what was pressed is gone
         self.column.verticalScrollBar().rangeChanged.connect(self._align_foot)
 
     # --- shortcuts ------------------------------------------------------------------------------
@@ -225,6 +228,14 @@ class ChatView(QWidget):
     def _send(self, text: str) -> None:
         self.inspector.flush()
         self._vm.send(text)
+
+    def _switch(self, message_id: int, step: int) -> None:
+        """Show another version; the arrow that was pressed stays under the keyboard."""
+        place = [message.id for message in self._vm.talk.messages].index(MessageId(message_id))
+        self._vm.talk.switch(MessageId(message_id), step)
+        view = self.column.views.get(self._vm.talk.messages[place].id)
+        if view is not None:
+            view.bar.take_focus(step)
 
     def _use_prompt(self, text: str) -> None:
         self.composer.set_text(text)

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 from app.predict import amounts
 from app.theme import follow
 from app.viewmodels.flows import Flow
-from app.views.jobs_parts import job_line
+from app.views.jobs_parts import BUTTONS_W, EDGE, NARROW_EDGE, job_line
 from app.widgets.bars import Bar
 from app.widgets.buttons import Button
 from app.widgets.cards import Card
@@ -18,7 +18,7 @@ from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence, StageDots
 from app.wording import tr
 
-DOTS_W, NARROW_DOTS_W, BUTTONS_W = 380, 310, 66
+DOTS_W, NARROW_DOTS_W = 380, 310
 _STAGE_WORDS = (tr("Check"), tr("Download"), tr("Convert"), tr("Verify"), tr("Ready"))
 
 
@@ -47,7 +47,7 @@ class FlowCard(Card):
         self._flow: Flow | None = None
         self._name = Elide("", "body", "text", 600)
         self._line = Elide("", "meta", "text2")
-        self._dots = StageDots(_STAGE_WORDS, DOTS_W)
+        self._dots = StageDots(_STAGE_WORDS, DOTS_W, EDGE)
         self._bar = Bar((), 4)
         self._error = Sentence()
         self.pause = Button("", "ghost", "pause", name=tr("Pause"))
@@ -125,7 +125,8 @@ class FlowCard(Card):
 
     def set_narrow(self, narrow: bool, slim: bool) -> None:
         """Draw the stages closer together, or below the words."""
-        self._dots.set_width(NARROW_DOTS_W if narrow else DOTS_W)
+        width, edge = (NARROW_DOTS_W, NARROW_EDGE) if narrow else (DOTS_W, EDGE)
+        self._dots.set_width(width, edge)
         (self._below if slim else self._beside).insertWidget(0, self._dots)
 
     def show_flow(self, flow: Flow) -> None:

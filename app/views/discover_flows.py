@@ -107,6 +107,8 @@ class FlowsBox(QWidget):
         self._problem.show_text("refused", self._vm.problem)
         self._band.setVisible(bool(self._vm.problem))
         self._left.show_text("info", self._left_words())
+        several = len(self._vm.leftovers) > 1
+        self.delete_left.set_text(tr("Delete them") if several else tr("Delete it"))
         self._left_band.setVisible(bool(self._vm.leftovers))
         has_any = bool(wanted or self._vm.problem or self._vm.leftovers)
         self.setVisible(has_any and self._is_wanted)
@@ -124,10 +126,11 @@ class FlowsBox(QWidget):
         )
 
     def _ask_delete(self) -> None:
-        size = amounts.disk(sum(kept.num_bytes for kept in self._vm.leftovers))
+        left = self._vm.leftovers
+        size = amounts.disk(sum(kept.num_bytes for kept in left))
         ask(
             self,
-            tr("Delete these downloads?"),
+            tr("Delete these downloads?") if len(left) > 1 else tr("Delete this download?"),
             tr("Frees {size}. Converted models stay as they are.", size=size),
             tr("Keep"),
             tr("Delete"),

@@ -8,7 +8,7 @@ from app.predict.fit import Fit, FitAdvice
 from app.predict.unseen import DownloadAdvice, SpeedGuess
 from app.theme import follow
 from app.viewmodels.discover import DiscoverRow, size_of
-from app.views.models_parts import FITS, fit_reason
+from app.views.models_parts import FITS, GET_STATES, fit_reason
 from app.widgets.buttons import Button
 from app.widgets.chips import Chip
 from app.widgets.labels import Elide, Icon, Label
@@ -170,10 +170,11 @@ class DiscoverRowView(QWidget):
         size = size_of(entry)
         self._size.set_text(amounts.disk(size) if size else "–")
         self._size.setToolTip(tr("Approximately, from the model's config"))
-        self._speed.set_text(speed_text(row.guess))
+        unmeasured = row.guess is None and row.advice.fit in (Fit.FITS, Fit.TIGHT)
+        self._speed.set_text(tr("Not measured") if unmeasured else speed_text(row.guess))
         self._speed.set_role("text" if row.guess else "text3")
         no_speed = tr("Measure this PC on the Profiler page for a prediction.")
-        self._speed.setToolTip("" if row.guess else no_speed)
+        self._speed.setToolTip(no_speed if unmeasured else "")
         known = row.advice.fit in FITS
         reason = advice_reason(row.advice) if known else ""
         self._fit.setVisible(known)
@@ -195,7 +196,7 @@ class DiscoverRowView(QWidget):
         self.action.set_name(tr("{action}: {name}", action=tr("Get"), name=row.entry.repo))
         self._sign.setVisible(row.state == "installed")
         self._said.setVisible(not is_open)
-        self._said.set_text(tr("Installed") if row.state == "installed" else tr("In progress"))
+        self._said.set_text(GET_STATES.get(row.state, ""))
 
     def _ask(self) -> None:
         self.get_asked.emit(self.repo)

@@ -8,9 +8,11 @@ from app.predict.hardware import Tone
 from app.theme import CENTER, area, color, draw_text, follow, painter, pen
 from app.viewmodels.first_run import Offer, StepState
 from app.viewmodels.first_run_words import PartWords, offer_reason, offer_speed
+from app.views.models_parts import GET_STATES
 from app.widgets import icons
 from app.widgets.buttons import Button
 from app.widgets.cards import Card
+from app.widgets.chips import Chip
 from app.widgets.labels import Elide, Icon, Label
 from app.widgets.layout import fixed, hbox, holder, vbox
 from app.wording import Phrase, tr
@@ -160,12 +162,13 @@ class OfferRow(QWidget):
         super().__init__()
         self._repo = repo
         self._name, self._why = Elide("", "body", "text", 600), Elide("", "meta", "text2")
-        self._speed = Label("", "meta", "text", 600)
+        self._origin, self._speed = Chip(tr("Predicted")), Label("", "meta", "text", 600)
         self._said = Label("", "meta", "text2")
         self.get = Button(tr("Get"), "secondary", "download", small=True)
         words = vbox(self._name, self._why, gap=2)
         end = fixed(holder(hbox(None, self._said, self.get, gap=0)), min_width=96)
-        self.setLayout(hbox((words, 1), self._speed, end, gap=14, pad=(0, 6, 0, 6)))
+        speed = hbox(self._origin, self._speed, gap=8)
+        self.setLayout(hbox((words, 1), speed, end, gap=14, pad=(0, 6, 0, 6)))
         self.get.clicked.connect(self._ask)
 
     def show_offer(self, offer: Offer) -> None:
@@ -173,11 +176,13 @@ class OfferRow(QWidget):
         self._name.set_text(offer.entry.title)
         self._why.set_text(offer_reason(offer))
         self._speed.set_text(offer_speed(offer))
-        self._speed.set_role("text" if offer.suggestion.guess is not None else "text3")
+        is_predicted = offer.suggestion.guess is not None
+        self._origin.setVisible(is_predicted)
+        self._speed.set_role("text" if is_predicted else "text3")
         self.get.setVisible(offer.state == "get")
         self.get.set_name(tr("{action}: {name}", action=tr("Get"), name=offer.entry.repo))
         self._said.setVisible(offer.state != "get")
-        self._said.set_text(tr("Installed") if offer.state == "installed" else tr("In progress"))
+        self._said.set_text(GET_STATES.get(offer.state, ""))
         self.setAccessibleName(offer.entry.repo)
 
     def _ask(self) -> None:

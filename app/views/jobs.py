@@ -31,9 +31,11 @@ class JobsPanel(QWidget):
 
     Signals:
         load_asked(Path): a model that became ready.
+        discover_asked(): show what can be fetched.
     """
 
     load_asked = Signal(object)
+    discover_asked = Signal()
 
     def __init__(self, vm: JobsViewModel) -> None:
         super().__init__()
@@ -45,8 +47,11 @@ class JobsPanel(QWidget):
         self.clear.clicked.connect(vm.clear)
         self._heads = {section: self._head(section) for section in Section}
         self._box = vbox(gap=10)
+        self.discover = Button(tr("Discover models"), "secondary", "search")
+        self.discover.clicked.connect(self.discover_asked)
         empty = EmptyState(
-            tr("Nothing runs, waits or is over."),
+            tr("No jobs yet."),
+            self.discover,
             icon="clock",
             help_text=tr("Downloads, conversions, checks and measurements are listed here."),
         )

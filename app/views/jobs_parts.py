@@ -12,11 +12,12 @@ from app.widgets.cards import Card
 from app.widgets.charts.bars import Sparkline
 from app.widgets.chips import Chip
 from app.widgets.labels import Elide
-from app.widgets.layout import hbox, vbox
+from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.meters import Sentence, StageDots
 from app.wording import Phrase, tr
 
-WIDTH, NARROW_WIDTH = 300, 216
+WIDTH, NARROW_WIDTH, BUTTONS_W = 300, 216, 66
+EDGE, NARROW_EDGE = 38, 27  # of the stages; the same for downloads, which stand below
 _STAGE_WORDS: dict[str, Phrase] = {
     "check": tr("Check"),
     "convert": tr("Convert"),
@@ -57,13 +58,14 @@ class JobRowView(Card):
         self._line = Elide("", "meta", "text2")
         self._error = Sentence()
         self._speed = Sparkline(tr("Speed"))
-        self._dots = StageDots([_STAGE_WORDS[stage] for stage in stages_of(job)], WIDTH)
+        self._dots = StageDots([_STAGE_WORDS[stage] for stage in stages_of(job)], WIDTH, EDGE)
         self._bar = Bar((), 4)
         self.retry = Button("", "ghost", "retry", name=tr("Begin again"))
         self.close_button = Button("", "ghost", "x", name=tr("Cancel"))
         words = vbox(hbox(self._name, self._what, None, gap=8), self._line, gap=5)
         self._beside, self._below = hbox(self._speed, self._dots, gap=4), hbox(None)
-        head = hbox((words, 1), 8, self._beside, 6, self.retry, self.close_button, gap=4)
+        buttons = fixed(holder(hbox(None, self.retry, self.close_button, gap=2)), BUTTONS_W)
+        head = hbox((words, 1), 8, self._beside, buttons, gap=4)
         super().__init__(
             vbox(head, self._below, self._error, self._bar, gap=9, pad=(16, 12, 12, 12))
         )
@@ -73,7 +75,8 @@ class JobRowView(Card):
 
     def set_narrow(self, narrow: bool, slim: bool) -> None:
         """Draw the stages closer together, or below the words."""
-        self._dots.set_width(NARROW_WIDTH if narrow else WIDTH)
+        width, edge = (NARROW_WIDTH, NARROW_EDGE) if narrow else (WIDTH, EDGE)
+        self._dots.set_width(width, edge)
         (self._below if slim else self._beside).insertWidget(0 if slim else 1, self._dots)
 
     def show_row(self, row: JobRow) -> None:

@@ -45,7 +45,8 @@ class LogsView(QWidget):
         follow(self.retheme)
 
     def _build(self) -> None:
-        self._nothing = EmptyState(tr("No lines yet."), icon="logs")
+        self.all_lines = Button(tr("Show all lines"), "secondary", small=True)
+        self._nothing = EmptyState(tr("No lines yet."), self.all_lines, icon="logs")
         self._faces = QStackedLayout()
         self._faces.addWidget(self.list)
         self._faces.addWidget(self._nothing)
@@ -68,6 +69,7 @@ class LogsView(QWidget):
         self.sources.picked.connect(self._pick_source)
         self.levels.picked.connect(self._pick_level)
         self.search.textChanged.connect(vm.set_search)
+        self.all_lines.clicked.connect(self._show_all)
         self.follow.toggled.connect(vm.set_follow)
         self.copy.clicked.connect(self._copy)
         self.folder.clicked.connect(self._open_folder)
@@ -105,9 +107,10 @@ class LogsView(QWidget):
         """Say counts in the present language."""
         shown = self._vm.model.rowCount()
         self._faces.setCurrentIndex(0 if shown else 1)
-        filtered = self._vm.search or self._vm.source != "all" or self._vm.level != "info"
-        words = tr("No line passes the filters.") if filtered else tr("No lines yet.")
+        is_filtered = self._vm.is_filtered
+        words = tr("No line passes the filters.") if is_filtered else tr("No lines yet.")
         self._nothing.sentence.set_text(words)
+        self.all_lines.setVisible(is_filtered)
         self.copy.setEnabled(shown > 0)
         self.save.setEnabled(shown > 0)
         self.count.set_text(self._vm.count_text)
@@ -126,6 +129,13 @@ class LogsView(QWidget):
 
     def _pick_level(self, index: int) -> None:
         self._vm.set_level(LEVELS[index][0])
+
+    def _show_all(self) -> None:
+        self.sources.set_current(0)
+        self.levels.set_current(0)
+        self._vm.set_source("all")
+        self._vm.set_level("info")
+        self.search.clear()
 
     def _scroll(self) -> None:
         if self._vm.follow:

@@ -9,6 +9,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QStackedWidget, QWidget
 
+from app.predict.split import ORDER
 from app.theme import SIZE, ZOOM_STEP, follow, px, theme
 from app.viewmodels.session import SessionViewModel
 from app.views.geometry import WindowPlace, on_screen, read_place
@@ -144,7 +145,8 @@ class MainWindow(QWidget):
         if emulated and status.model is None:  # the machine's RAM: nothing stands for VRAM yet
             self.rail.set_pools((), 0, 0)
             return
-        pools = [(pool.name, pool.used_bytes) for pool in device.pools]
+        used = {pool.name: pool.used_bytes for pool in device.pools}
+        pools = [(name, used[name]) for name in ORDER if name in used]
         experts = status.model.pool_bytes if status.model else 0
         self.rail.set_pools(pools, device.total_bytes, experts, emulated)
 

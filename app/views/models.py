@@ -114,6 +114,7 @@ class ModelsView(QWidget):
         if jobs is not None:
             self.job_panel = JobsPanel(jobs)
             self.job_panel.load_asked.connect(self._vm.load)
+            self.job_panel.discover_asked.connect(self._help_out)
             self._panels.append(self.job_panel)
             words.append(tr("Jobs"))
             jobs.changed.connect(self._count_jobs)

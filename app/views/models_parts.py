@@ -24,6 +24,12 @@ FITS: dict[Fit, tuple[Phrase, str]] = {
     Fit.TIGHT: (tr("Tight"), "warn"),
     Fit.TOO_BIG: (tr("Too big"), "danger"),
 }
+GET_STATES: dict[str, Phrase] = {
+    "busy": tr("In progress"),
+    "paused": tr("Paused"),
+    "failed": tr("Failed"),
+    "installed": tr("Installed"),
+}
 
 
 def fit_reason(advice: FitAdvice) -> Phrase:
@@ -82,7 +88,7 @@ class ModelRowView(QWidget):
         self.action = Button(tr("Load"), "secondary", "play")
         self.verify = Button("", "ghost", "shield", name=tr("Verify"))
         self.delete = Button("", "ghost", "trash", name=tr("Delete"))
-        self._fit_cell = fixed(holder(hbox(self._fit, (self._why, 1), gap=7)), FIT_W)
+        self._fit_cell = fixed(holder(hbox(self._fit, (self._why, 1), "flex", gap=7)), FIT_W)
         self._state_cell = fixed(holder(hbox(self._pill, None)), STATE_W)
         names = hbox(self._name, self._ftw, self._format, self._builtin, None, gap=6)
         left = vbox(None, names, self._facts, None, gap=3)

@@ -57,7 +57,7 @@ class AddressRow(Row):
     def __init__(self, vm: RemoteViewModel) -> None:
         self._vm = vm
         self.field = LineField(EXAMPLE, name=tr("Address of the server"))
-        fixed(self.field, min_width=WIDTH, max_width=CONTROL_WIDTH - 36)
+        fixed(self.field, min_width=WIDTH, max_width=CONTROL_WIDTH - 30)
         super().__init__(
             tr("Address of the server"),
             tr("Nothing is sent before you ask for the models or write a message"),
@@ -83,7 +83,7 @@ class KeyRow(Row):
         self._vm = vm
         self.field = LineField(name=tr("Key of the server"))
         self.field.setEchoMode(QLineEdit.EchoMode.Password)
-        fixed(self.field, min_width=WIDTH, max_width=CONTROL_WIDTH - 36)
+        fixed(self.field, min_width=WIDTH, max_width=CONTROL_WIDTH - 30)
         super().__init__(
             tr("Key of the server"),
             tr("Kept in the system's keyring, else until the app ends; each server has its own"),

@@ -92,7 +92,7 @@ class StorageRow(Row):
     def _fact_words(self) -> str:
         facts = self._vm.facts
         if facts.num_bytes < 0:
-            return tr("not known")
+            return tr("Not known")
         models = tr_count("{count} model", "{count} models", facts.num_models)
         size = amounts.disk(facts.num_bytes)
         if facts.free_bytes < 0:

@@ -33,16 +33,25 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.services.settings_schema import fields
 from app.theme import RIGHT, color, draw_text, follow, px, text_width, theme
 from app.viewmodels.palette import Entry, PaletteViewModel
+from app.viewmodels.settings import SECTIONS
 from app.views.shortcuts import PAGES, SHORTCUTS, shown_keys
-from app.widgets import Card, Label, LineField, fixed, icons, vbox
+from app.widgets import Card, Label, LineField, fixed, hbox, holder, icons, vbox
 from app.wording import Phrase, again, tr
 
 Index = QModelIndex | QPersistentModelIndex
 EntryRole = Qt.ItemDataRole.UserRole + 1
 HEAD, ROW, WIDTH, TOP, MOST_HEIGHT = 28, 32, 560, 84, 420
-_ICONS = {"page": "right", "action": "bolt", "model": "models", "chat": "chat", "text": "search"}
+_ICONS = {
+    "page": "right",
+    "action": "bolt",
+    "setting": "settings",
+    "model": "models",
+    "chat": "chat",
+    "text": "search",
+}
 _STEPS = {
     Qt.Key.Key_Down: 1,
     Qt.Key.Key_Up: -1,
@@ -52,7 +61,7 @@ _STEPS = {
 
 
 def fixed_entries() -> tuple[Entry, ...]:
-    """Return pages and actions from the table of shortcuts."""
+    """Return pages and actions from the table of shortcuts, and all settings."""
     keys = {shortcut.id: shown_keys(shortcut) for shortcut in SHORTCUTS}
     pages = [Entry("page", text, keys[f"page_{name}"], name) for name, text in PAGES]
     actions = [
@@ -60,7 +69,10 @@ def fixed_entries() -> tuple[Entry, ...]:
         for shortcut in SHORTCUTS
         if not shortcut.listed_only and shortcut.id != "palette" and shortcut.id[:5] != "page_"
     ]
-    return (*pages, *actions)
+    titles = {key: text for key, text, _ in SECTIONS}
+    sections = [Entry("setting", text, tr("Settings"), key) for key, text in titles.items()]
+    settings = [Entry("setting", f.label, titles[f.section], f.section) for f in fields()]
+    return (*pages, *actions, *sections, *settings)
 
 
 class PaletteItems(QAbstractListModel):
@@ -154,10 +166,12 @@ class Palette(QWidget):
     """Covers the window while it is open.
 
     Signals:
-        page_chosen(name), action_chosen(id), model_chosen(path), chat_chosen(id, message or 0).
+        page_chosen(name), action_chosen(id), setting_chosen(section), model_chosen(path),
+        chat_chosen(id, message or 0).
     """
 
     page_chosen = Signal(str)
+    setting_chosen = Signal(str)
     action_chosen = Signal(str)
     model_chosen = Signal(str)
     chat_chosen = Signal(int, int)
@@ -166,7 +180,7 @@ class Palette(QWidget):
         super().__init__(window)
         self._vm = vm
         self._before: QWidget | None = None
-        self.field = LineField(tr("Find a page, action, model or chat"), "search")
+        self.field = LineField(tr("Find a page, action, model, chat or setting"), "search")
         self.items = PaletteItems()
         self.list = QListView()
         self.list.setModel(self.items)
@@ -178,7 +192,9 @@ class Palette(QWidget):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setStyleSheet("QListView { background: transparent; border: none; }")
         self.list.viewport().setAutoFillBackground(False)
-        self.none = Label(tr("Nothing is called like this."), "meta", "text2")
+        self.none = holder(
+            hbox(Label(tr("Nothing has these words."), "meta", "text2"), None, pad=(12, 4, 0, 4))
+        )
         self.card = Card(
             vbox(self.field, self.none, self.list, gap=8, pad=(10, 10, 10, 10)), border="control"
         )
@@ -236,6 +252,8 @@ class Palette(QWidget):
                 self.page_chosen.emit(entry.target)
             case "action":
                 self.action_chosen.emit(entry.target)
+            case "setting":
+                self.setting_chosen.emit(entry.target)
             case "model":
                 self.model_chosen.emit(entry.target)
             case _:
@@ -321,4 +339,4 @@ class Palette(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         """Dim what is behind."""
         p = QPainter(self)
-        p.fillRect(self.rect(), color("canvas", 0.72))
+        p.fillRect(self.rect(), color("scrim"))

@@ -10,7 +10,7 @@ from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from app.predict import amounts
-from app.predict.split import ORDER
+from app.predict.split import ORDER, Split
 from app.theme import DASH, follow, px, theme
 from app.viewmodels.performance import PerformanceViewModel
 from app.viewmodels.performance_history import SPANS
@@ -116,6 +116,9 @@ class PerformanceView(QWidget):
         )
         self._heat_card = ChartCard(tr("Expert hits"), tr("layer × expert"), self.heat, self.scale)
 
+    def _preview(self, split: Split) -> None:
+        self._vm.preview(split, "pointer" if self.split.bar.is_dragging else "keys")
+
     def _connect(self) -> None:
         vm, card = self._vm, self.split
         vm.division_changed.connect(self._show_division)
@@ -123,7 +126,7 @@ class PerformanceView(QWidget):
         vm.figures_changed.connect(self._show_figures)
         vm.forecast_changed.connect(self._show_forecast)
         vm.map_changed.connect(self._show_map)
-        card.bar.previewed.connect(vm.preview)
+        card.bar.previewed.connect(self._preview)
         card.bar.released.connect(vm.release)
         card.bar.reverted.connect(vm.revert)
         card.bar.hovered.connect(vm.hover)
@@ -207,7 +210,7 @@ class PerformanceView(QWidget):
         self._memory_card.set_title(over_time)
         self.memory.set_title(over_time)
         nothing, first = tr("No model is loaded."), tr("Comes with the first reply.")
-        self.memory.set_empty(NOT_GENERATED if vm.model else nothing)
+        self.memory.set_empty(tr("Comes within seconds.") if vm.model else nothing)
         self.heat.set_empty(first if vm.model else nothing)
         self.split.show_device(vm.device, vm.model)
         self.split.bar.set_num_experts(vm.model.num_records if vm.model else 0)

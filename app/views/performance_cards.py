@@ -172,7 +172,7 @@ class NowCard(Card):
     """What decode does now, or did in the last reply."""
 
     def __init__(self) -> None:
-        self._chip = Chip(tr("Measured"))
+        self._chip = _kept(Chip(tr("Measured")))
         self._when = Label("", "meta", "text3")
         self._metric = Metric(tr("tok/s"))
         self._shares = ShareMeter(_share_names(False))
@@ -242,12 +242,20 @@ def _share_names(emulated: bool) -> tuple[tuple[str, str], ...]:
     return (("hit", held_words(emulated)), ("fill", link_word(emulated)), ("cpu", tr("CPU")))
 
 
+def _kept(chip: Chip) -> Chip:
+    """Leave a chip its room while it is hidden: the heads of all cards stand in one line."""
+    policy = chip.sizePolicy()
+    policy.setRetainSizeWhenHidden(True)
+    chip.setSizePolicy(policy)
+    return chip
+
+
 class ForecastCard(Card):
     """What the shown division would bring, or how right the last promise was."""
 
     def __init__(self) -> None:
-        self._title = Label(tr("If you release here"), "body", "text", 600)
-        self._chip = Chip(tr("Predicted"))
+        self._title = Label(tr("Prediction"), "body", "text", 600)
+        self._chip = _kept(Chip(tr("Predicted")))
         self._metric = Metric(tr("tok/s"))
         self._range = RangeBar(tr("tok/s"))
         self._reason = Label("", "meta", "text2", wrap=True)
@@ -271,7 +279,8 @@ class ForecastCard(Card):
         """Show a forecast; `kept` is the speed now, for a promise that is being checked."""
         speed = forecast.speed
         measured = forecast.kind == "measured"
-        self._title.set_text(tr("After the change") if measured else tr("If you release here"))
+        titles = {"measured": tr("After the change"), "none": tr("Prediction")}
+        self._title.set_text(titles.get(forecast.kind, tr("If you apply this")))
         self._chip.set_text(tr("Measured") if measured else tr("Predicted"))
         self._chip.setVisible(forecast.kind != "none")
         self._range.setVisible(speed is not None)

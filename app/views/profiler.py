@@ -26,7 +26,7 @@ from app.widgets.charts.curves import CurveChart
 from app.widgets.charts.series import Curve
 from app.widgets.chips import Chip
 from app.widgets.labels import Icon, Label
-from app.widgets.layout import Scroll, fixed, hbox, holder, vbox
+from app.widgets.layout import Scroll, hbox, holder, vbox
 from app.widgets.meters import Metric
 from app.wording import Phrase, figures, tr, tr_count
 
@@ -266,7 +266,7 @@ class ProfilerView(QWidget):
         elif vm.busy:
             self.band.show_advice("warn", "warn", tr("The engine is busy"), vm.busy)
         elif vm.stale:
-            self.band.show_advice("warn", "warn", tr("These figures may be out of date"), vm.stale)
+            self.band.show_advice("warn", "warn", tr("Measure again"), vm.stale)
         elif vm.profile is None:
             text = tr("A quick run takes some ten seconds and changes nothing on this machine.")
             self.band.show_advice("info", "link", tr("This machine has not been measured"), text)
@@ -322,11 +322,10 @@ class ProfilerView(QWidget):
             icon, role, title, text = finding_words(finding)
             if i:
                 box.addWidget(Line())
-            words = vbox(
-                Label(title, "body", "text", 500), Label(text, "meta", "text2", wrap=True), gap=2
-            )
+            said = Label(text, "meta", "text2", wrap=True)
+            words = vbox(Label(title, "body", "text", 500), said, None, gap=2)
             row = hbox((Icon(icon, 16, role), 0, _TOP), (words, 1), gap=10)
-            box.addWidget(fixed(holder(row), min_height=44))
+            box.addWidget(holder(row))
 
     def _show_curves(self) -> None:
         vm = self._vm

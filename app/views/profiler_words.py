@@ -82,15 +82,22 @@ def _battery(_finding: Finding) -> tuple[Phrase, Phrase]:
 
 def _busy(finding: Finding) -> tuple[Phrase, Phrase]:
     share = amounts.share(finding.value)
-    text = tr("Other programs used {share} of its time before the run.", share=share)
+    text = tr(
+        "Other programs used {share} of its time before the run. Close them, measure again.",
+        share=share,
+    )
     return tr("The graphics card was busy"), text
 
 
 def _hot(finding: Finding) -> tuple[Phrase, Phrase]:
-    text: Phrase = tr("It was {heat} °C hot.", heat=round(finding.other))
+    text: Phrase = tr(
+        "It was {heat} °C hot. Let it cool down, clear its fans, measure again.",
+        heat=round(finding.other),
+    )
     if finding.value >= 0.01:
         text = tr(
-            "It was {heat} °C hot, and {share} slower than in your best run.",
+            "It was {heat} °C hot, and {share} slower than in your best run. Let it cool down, "
+            "clear its fans, measure again.",
             heat=round(finding.other),
             share=amounts.share(finding.value),
         )

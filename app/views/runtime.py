@@ -32,7 +32,7 @@ _STAGES: dict[str, Phrase] = {
 
 
 NEEDED = tr("The engine needs its libraries once before it can load a model.")
-_PLACES = (tr("Folder"), tr("Index"))
+_PLACES = (tr("Folder"), tr("Package index"))
 
 
 class RuntimeCard(QWidget):
@@ -48,7 +48,7 @@ class RuntimeCard(QWidget):
         self._vm = vm
         kinds = vm.builds or ("cpu",)  # hidden where there is no choice
         self.builds = Segmented([_BUILDS[key] for key in kinds], name=tr("Kind of engine"))
-        self.mirror = LineField(tr("Usual index"), name=tr("Package index"))
+        self.mirror = LineField(tr("The usual one"), name=tr("Package index"))
         self.install = Button(tr("Install"), "primary", "download")
         self.bundle = Button(tr("From a file…"), "secondary", name=tr("Install from a file"))
         self.stop = Button(tr("Cancel"), "secondary", "x")
@@ -64,7 +64,7 @@ class RuntimeCard(QWidget):
 
     def _build(self, says_why: bool) -> None:
         field = fixed(self.mirror, min_width=160, max_width=320)
-        names = [fixed(Label(text, "meta", "text3"), min_width=52) for text in _PLACES]
+        names = [fixed(Label(text, "meta", "text3"), min_width=88) for text in _PLACES]
         folder = hbox(names[0], (self._place, 1), gap=10)
         mirror = hbox(names[1], (field, 1), None, gap=10)
         self._choice = holder(

@@ -69,6 +69,7 @@ class SettingsView(QWidget):
         self.rows: dict[str, SettingRow] = {}
         self.groups: dict[str, Group] = {}
         self._is_narrow = False
+        self._section = "general"
         self.items = {key: NavItem(icon, text) for key, text, icon in SECTIONS}
         self._keys = list(self.items)
         self._buttons = QButtonGroup(self)
@@ -148,12 +149,14 @@ class SettingsView(QWidget):
             self.rows[field.key] = row
             rows.append(row)
             row.show_value(self._vm.value(field.key), self._vm.is_changed(field.key))
+        if section == "about":
+            rows += [_FactRow(fact) for fact in self._vm.kernels()]
         return rows
 
     def open_section(self, key: str) -> None:
         """Show a section by its key; ends a search."""
+        self._section = key
         self.search.clear()
-        self.items[key].setChecked(True)
         self._show_section(key)
 
     def shortcut(self, name: str) -> bool:
@@ -167,7 +170,15 @@ class SettingsView(QWidget):
     def _choose(self, index: int) -> None:
         self.open_section(self._keys[index])
 
+    def _mark(self, key: str) -> None:
+        """Mark a section as the one that is shown; "" = none, as in a search."""
+        self._buttons.setExclusive(False)
+        for name, item in self.items.items():
+            item.setChecked(name == key)
+        self._buttons.setExclusive(True)
+
     def _show_section(self, key: str) -> None:
+        self._mark(key)
         self.build(key)
         for name, group in self.groups.items():
             group.show_matching("")
@@ -176,8 +187,9 @@ class SettingsView(QWidget):
 
     def _search(self, text: str) -> None:
         if not text.strip():
-            self._show_section(self._keys[self._buttons.checkedId()])
+            self._show_section(self._section)
             return
+        self._mark("")
         found = False
         for group in [self.build(key) for key in self._keys]:
             has = group.show_matching(text)
@@ -187,6 +199,8 @@ class SettingsView(QWidget):
 
     def _edit(self, key: str, value: Value) -> None:
         row = self.rows[key]
+        self.said.set_role("text3")  # what was said of an earlier change is over
+        self.said.set_text(tr("Saved automatically"))
         sentence = self._vm.set(key, value)
         row.say(sentence)
         if sentence:
@@ -203,4 +217,4 @@ class SettingsView(QWidget):
 
     def _say_restart(self, label: str) -> None:
         self.said.set_role("warn")
-        self.said.set_text(tr("{name} counts after a restart of the engine", name=label))
+        self.said.set_text(tr("Takes effect when the engine is restarted: {name}", name=label))

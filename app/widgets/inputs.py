@@ -6,6 +6,7 @@ from PySide6.QtCore import QEvent, QLocale, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QKeyEvent,
     QKeySequence,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QPalette,
@@ -45,6 +46,8 @@ from app.widgets.focus import FocusRing
 from app.widgets.layout import fixed
 from app.wording import again
 
+CROSS = 26  # px at the end of a search field
+
 
 def draw_frame(p: QPainter, widget: QWidget, ring: bool, error: bool = False) -> None:
     """Draw the ground and outline of an input."""
@@ -60,6 +63,7 @@ def draw_frame(p: QPainter, widget: QWidget, ring: bool, error: bool = False) ->
 class Field(FocusRing, QDoubleSpinBox):
     """An exact number with a unit at its right end; `valueChanged` after each accepted value.
 
+    `least` is said instead of the least number where that number means something else, as "Off".
     The wheel turns it only while it has the focus, so that a page can be scrolled past it.
     """
 
@@ -73,9 +77,11 @@ class Field(FocusRing, QDoubleSpinBox):
         step: float = 1,
         decimals: int = 0,
         name: str = "",
+        least: str = "",
     ) -> None:
         super().__init__()
         self._unit, self._name, self._error = unit, name, False
+        self._least = least
         self.setLocale(QLocale(QLocale.Language.English, QLocale.Country.UnitedStates))
         self.setGroupSeparatorShown(True)
         self.setDecimals(decimals)
@@ -114,6 +120,7 @@ class Field(FocusRing, QDoubleSpinBox):
         self.setFont(font("body", 500))
         self.lineEdit().setFont(font("body", 500))
         unit = again(self._unit)
+        self.setSpecialValueText(again(self._least))
         self.setAccessibleName(again(self._name) or unit)
         self.setAccessibleDescription(unit)
         room = round(text_width(unit, "caption")) + 6 if unit else 0
@@ -133,7 +140,8 @@ class Field(FocusRing, QDoubleSpinBox):
         draw_frame(p, self, self.ring or self.hasFocus(), self._error)
         right = self._steppers_left() / theme().zoom
         rect = QRectF(0, 0, right - 2, whole.height())
-        draw_text(p, rect, again(self._unit), "caption", "text3", align=RIGHT)
+        if not self._least or self.value() > self.minimum():
+            draw_text(p, rect, again(self._unit), "caption", "text3", align=RIGHT)
         flags = self.stepEnabled()
         flag = QAbstractSpinBox.StepEnabledFlag
         middle = whole.height() / 2
@@ -152,13 +160,18 @@ class Field(FocusRing, QDoubleSpinBox):
 
 
 class LineField(FocusRing, QLineEdit):
-    """A line of text with an icon and a placeholder; Esc clears it first."""
+    """A line of text with an icon and a placeholder; Esc clears it first.
+
+    One for a search has a cross at its end while there is a text; a click on it clears as well.
+    """
 
     def __init__(
         self, placeholder: str = "", icon: str = "", width: int | None = None, name: str = ""
     ) -> None:
         super().__init__()
         self._placeholder, self._icon, self._name = placeholder, icon, name
+        self._has_cross = icon == "search"
+        self.setMouseTracking(self._has_cross)
         self.setFrame(False)
         fixed(self, width, SIZE["control"])
         follow(self.retheme)
@@ -168,7 +181,8 @@ class LineField(FocusRing, QLineEdit):
         self.setFont(font("body"))
         self.setPlaceholderText(again(self._placeholder))
         self.setAccessibleName(again(self._name or self._placeholder))
-        self.setTextMargins(px(26 if self._icon else 7), 0, px(6), 0)
+        right = CROSS if self._has_cross else 6
+        self.setTextMargins(px(26 if self._icon else 7), 0, px(right), 0)
         self.update()
 
     def event(self, event: QEvent) -> bool:
@@ -189,12 +203,32 @@ class LineField(FocusRing, QLineEdit):
             return
         super().keyPressEvent(event)
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """The cross clears; the cursor stays here."""
+        if self._on_cross(event):
+            self.clear()
+        super().mousePressEvent(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """The cross is no text."""
+        shape = Qt.CursorShape.ArrowCursor if self._on_cross(event) else Qt.CursorShape.IBeamCursor
+        self.setCursor(shape)
+        super().mouseMoveEvent(event)
+
+    def _on_cross(self, event: QMouseEvent) -> bool:
+        is_there = self._has_cross and bool(self.text())
+        return is_there and event.position().x() >= self.width() - px(CROSS)
+
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw frame and icon, then the text as Qt does."""
+        """Draw frame and icons, then the text as Qt does."""
         p = painter(self)
         draw_frame(p, self, self.hasFocus())
         if self._icon:
             icons.draw(p, self._icon, QRectF(8, (area(self).height() - 14) / 2, 14, 14), "text3")
+        if self._has_cross and self.text():
+            whole = area(self)
+            cross = QRectF(whole.width() - 20, (whole.height() - 12) / 2, 12, 12)
+            icons.draw(p, "x", cross, "text2", 1.8)
         p.end()
         super().paintEvent(event)
 
@@ -203,10 +237,12 @@ class Combo(FocusRing, QComboBox):
     """One choice of a list. Items are phrases or data; `activated(int)` on a person's choice."""
 
     def __init__(
-        self, items: Sequence[str] = (), current: int = 0, width: int = 160, name: str = ""
+        self, items: Sequence[str] = (), current: int = 0, width: int | None = 160, name: str = ""
     ) -> None:
         super().__init__()
         self._items, self._name = list(items), name
+        if width is None:  # as wide as there is room, whatever the items want
+            self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.addItems([again(item) for item in items])
         self.setCurrentIndex(current)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

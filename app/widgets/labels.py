@@ -40,6 +40,7 @@ class Label(QLabel):
         self._text, self._role = text, role
         self._face = (size, weight, mono)
         self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setForegroundRole(QPalette.ColorRole.WindowText)  # a scroll area's viewport has Text
         self.setWordWrap(wrap)
         follow(self.retheme)
 
@@ -103,8 +104,8 @@ class Elide(QLabel):
         self._tell()
 
     def minimumSizeHint(self) -> QSize:
-        """Any width will do."""
-        return QSize(px(24), self.height())
+        """Any width will do; no wider than the words."""
+        return QSize(min(px(24), self.sizeHint().width()), self.height())
 
     def sizeHint(self) -> QSize:
         """The width of the whole line."""

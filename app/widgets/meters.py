@@ -10,7 +10,7 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, Q
 from PySide6.QtWidgets import QWidget
 
 from app.predict import amounts
-from app.theme import CENTER, area, color, draw_text, follow, painter, pen, px, text_width
+from app.theme import CENTER, color, draw_text, follow, painter, pen, px, text_width
 from app.widgets import icons
 from app.widgets.bars import Bar
 from app.widgets.labels import Dot, Icon, Label
@@ -141,19 +141,28 @@ class Sentence(QWidget):
 
 
 class StageDots(QWidget):
-    """Stages of a job on one line: tick = done, arc = now, hollow = waiting, octagon = failed."""
+    """Stages of a job on one line: tick = done, arc = now, hollow = waiting, octagon = failed.
 
-    def __init__(self, stages: Sequence[str], width: int = 300) -> None:
+    `edge` is the room for the words beside the first and the last dot, px at 100 %: the same for
+    lines that stand below each other, whatever the number of stages.
+    """
+
+    def __init__(self, stages: Sequence[str], width: int = 300, edge: int = 38) -> None:
         super().__init__()
-        self._stages, self._width = tuple(stages), width
+        self._stages, self._width, self._edge = tuple(stages), width, edge
         self._now, self._share, self._state = 0, 0.0, "run"
         follow(self._measure)
 
-    def set_width(self, width: int) -> None:
-        """Take another width, px at 100 %."""
-        if width != self._width:
-            self._width = width
+    def set_width(self, width: int, edge: int) -> None:
+        """Take another width and edge, px at 100 %."""
+        if (width, edge) != (self._width, self._edge):
+            self._width, self._edge = width, edge
             self._measure()
+
+    def place(self, stage: int) -> float:
+        """Return where the dot of a stage stands, in px at 100 %."""
+        step = (self._width - 2 * self._edge) / max(1, len(self._stages) - 1)
+        return self._edge + stage * step
 
     def show_stage(self, now: int, share: float | None, state: str = "run") -> None:
         """Show stage `now` with a share done; states: run, wait, fail, done."""
@@ -173,14 +182,13 @@ class StageDots(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         """Draw lines, dots and words."""
         p, y, count = painter(self), 9.0, len(self._stages)
-        edge = min(40.0, area(self).width() / count / 2)
-        step = (area(self).width() - 2 * edge) / max(1, count - 1)
+        step = self.place(1) - self.place(0)
         for i in range(count - 1):
-            x, done = edge + i * step, i < self._now
+            x, done = self.place(i), i < self._now
             p.setPen(pen("accent" if done else "control", 1.5, alpha=1 if done else 0.6))
             p.drawLine(QPointF(x + 9, y), QPointF(x + step - 9, y))
         for i, name in enumerate(self._stages):
-            x = edge + i * step
+            x = self.place(i)
             self._dot(p, i, QPointF(x, y))
             role = "text" if i == self._now else "text2" if i < self._now else "text3"
             weight = 600 if i == self._now else 400

@@ -3,6 +3,8 @@
 Made from a `SettingField`; it stores nothing and says what the person did by signals.
 """
 
+from pathlib import Path
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
@@ -125,7 +127,7 @@ class SettingRow(Row):
         elif field.kind == "number":
             self.control = self._make_number()
         elif field.kind == "text":
-            line = fixed(LineField(name=field.label), min_width=120, max_width=CONTROL_WIDTH - 36)
+            line = fixed(LineField(name=field.label), min_width=120, max_width=CONTROL_WIDTH - 30)
             line.editingFinished.connect(self._typed)
             self.control = line
             return ((line, 1),)
@@ -148,6 +150,7 @@ class SettingRow(Row):
             field.maximum * field.scale or 1e9,
             step,
             name=field.label,
+            least=field.least,
         )
         number.setDecimals(0 if step >= 1 else 2)
         number.valueChanged.connect(self._numbered)
@@ -175,7 +178,7 @@ class SettingRow(Row):
         else:
             path, _ = QFileDialog.getOpenFileName(self, again(self.field.label))
         if path:
-            self.edited.emit(self.field.key, path)
+            self.edited.emit(self.field.key, str(Path(path)))  # with the system's separators
 
     def _reset(self) -> None:
         self.reset_wanted.emit(self.field.key)

@@ -22,8 +22,8 @@ def memory_pair(used_bytes: int, total_bytes: int) -> str:
 
 
 def file_size(num_bytes: int) -> str:
-    """Return a size on disk in decimal units, as "63 GB" or "37.8 MB"."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+    """Return a size on disk in decimal units, as "1.2 TB", "63 GB" or "37.8 MB"."""
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if num_bytes >= unit:
             return f"{_digits(num_bytes / unit)} {name}"
     return f"{num_bytes} B"

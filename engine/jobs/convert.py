@@ -1,9 +1,9 @@
 """Job: convert a Hugging Face folder to FTW. Joins family, quant format and converter.
 
-Spec: {"source": path, "target": path, "id": str} and, where the target is an older conversion that
-shall be replaced, "replace": true. Result: path, name, model_type, quant, num_bytes, num_records,
-num_tensors, num_aux. Writes nothing but the target; its output is checked before it gets its name,
-and an older one goes after that.
+Spec: {"source": path, "target": path, "id": str}; "room_at": a folder that must be there; and,
+where the target is an older conversion that shall be replaced, "replace": true. Result: path, name,
+model_type, quant, num_bytes, num_records, num_tensors, num_aux. Writes nothing but the target; its
+output is checked before it gets its name, and an older one goes after that.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from engine.checkpoint.convert import Recipe, convert
 from engine.checkpoint.renew import fresh_folder, put_in_place
 from engine.checkpoint.source import SourceCheckpoint
 from engine.models.registry import get_family
-from engine.protocol.errors import InvalidRequest
+from engine.protocol.errors import FileAccess, InvalidRequest
 from engine.protocol.messages import Event, Progress
 
 
@@ -23,12 +23,13 @@ def run(
 ) -> dict[str, Any]:
     """Run the job; stages of its progress: "check", "convert", "verify".
 
-    Raises: InvalidRequest for a spec without paths; everything that `convert` and the reading of
-        source and config raise. Nothing half-written is left.
+    Raises: InvalidRequest for a spec without paths; FileAccess without `room_at`; everything that
+        `convert` and the reading of source and config raise. Nothing half-written is left.
     """
     job_id = str(spec.get("id", ""))
     source_folder, target = read_path(spec, "source"), read_path(spec, "target")
     emit(Progress(id=job_id, stage="check", detail=source_folder.name))
+    check_room(spec)
     source = SourceCheckpoint(source_folder)
     family = get_family(source.model_type)
     model = family.read_config(source.config)
@@ -51,6 +52,16 @@ def run(
         "num_tensors": made.num_tensors,
         "num_aux": len(made.aux),
     }
+
+
+def check_room(spec: dict[str, Any]) -> None:
+    """Raise FileAccess if the folder that shall hold the target is away.
+
+    Nothing is written elsewhere then, such as into the folder that a disk is mounted on (D-17).
+    """
+    folder = spec.get("room_at")
+    if isinstance(folder, str) and not Path(folder).is_dir():
+        raise FileAccess(f"The models folder {folder} is not there.")
 
 
 def read_path(spec: dict[str, Any], key: str) -> Path:

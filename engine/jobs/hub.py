@@ -8,6 +8,7 @@ ranged GETs. Called by `engine.jobs.search`, `engine.jobs.download` and `engine.
 """
 
 import http.client
+import os
 import re
 import urllib.error
 import urllib.parse
@@ -19,7 +20,7 @@ from typing import IO, Any, TypeVar, cast
 
 import msgspec
 
-from engine.jobs.hub_errors import HubPlace, lost, refused
+from engine.jobs.hub_errors import OF_SETTINGS, OF_SYSTEM, HubPlace, lost, refused
 from engine.protocol.errors import (
     GatedModel,
     InvalidRequest,
@@ -118,7 +119,13 @@ class Hub:
         self._token = token if is_private else ""
         self._timeout_s = timeout_s
         used = _proxies(proxy)
-        self._place = HubPlace(self.endpoint, used.get(parts.scheme, ""), bool(self._token))
+        is_passed_by = urllib.request.proxy_bypass(parts.hostname or "")
+        self._place = HubPlace(
+            self.endpoint,
+            "" if is_passed_by else used.get(parts.scheme, ""),
+            bool(self._token),
+            OF_SETTINGS if proxy else _variable(parts.scheme) or OF_SYSTEM,
+        )
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler(used), _Redirects((parts.scheme, parts.netloc), self._token)
         )
@@ -310,6 +317,13 @@ def _checked(address: str, what: str) -> urllib.parse.SplitResult:
             "Correct it in Settings.",
         )
     return parts
+
+
+def _variable(scheme: str) -> str:
+    """Return the environment variable that names a proxy, which beats the system's settings."""
+    name = f"{scheme}_proxy"
+    set_now = [one for one, value in os.environ.items() if value and one.lower() == name]
+    return name if name in set_now else "".join(set_now[:1])
 
 
 def _proxies(proxy: str) -> dict[str, str]:

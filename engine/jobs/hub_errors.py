@@ -14,13 +14,24 @@ from engine.protocol.errors import EngineError, GatedModel, NetworkError, NotOnH
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 
+OF_SETTINGS, OF_SYSTEM = "settings", "system"
+
+
 @dataclass(frozen=True, slots=True)
 class HubPlace:
-    """Where requests go: the hub, the proxy before it ("" = none), and whether a token is sent."""
+    """Where requests go.
+
+    Attributes:
+        endpoint: the hub.
+        proxy: the proxy before it; "" = none.
+        has_token: whether a token is sent.
+        proxy_source: `OF_SETTINGS`, `OF_SYSTEM` (its network settings), or an environment variable.
+    """
 
     endpoint: str
     proxy: str = ""
     has_token: bool = False
+    proxy_source: str = OF_SETTINGS
 
 
 class RangeRefused(NetworkError):
@@ -73,7 +84,7 @@ def lost(problem: Exception, place: HubPlace) -> NetworkError:
         )
     who = _host(place.endpoint)
     if place.proxy:
-        who, hint = f"the proxy {_shown(place.proxy)}", "Check the proxy in Settings."
+        who, hint = f"the proxy {_shown(place.proxy)}", _check_proxy(place)
     if isinstance(problem, socket.gaierror):
         return NetworkError(
             f"No address is known for {who}: no network, or a typing error.", hint, may_retry=True
@@ -109,8 +120,25 @@ def _no_entry(repo: str, page: str, code: str, place: HubPlace) -> TokenNeeded:
 def _proxy_login(place: HubPlace) -> NetworkError:
     return NetworkError(
         f"The proxy {_shown(place.proxy)} wants a login, or does not accept it.",
-        "Write it as http://user:password@host:port in Settings.",
+        f"{_origin(place)}Write it as http://user:password@host:port in Settings.",
     )
+
+
+def _check_proxy(place: HubPlace) -> str:
+    """Say where a proxy that does not work is to be corrected."""
+    origin = _origin(place)
+    if not origin:
+        return "Check the proxy in Settings."
+    return f'{origin}Correct it there, or write another one, or "direct", in Settings.'
+
+
+def _origin(place: HubPlace) -> str:
+    """Say who names the proxy; "" if Settings do."""
+    if place.proxy_source == OF_SETTINGS:
+        return ""
+    if place.proxy_source == OF_SYSTEM:
+        return "It comes from the network settings of this PC. "
+    return f"It comes from the environment variable {place.proxy_source}. "
 
 
 def _host(address: str) -> str:

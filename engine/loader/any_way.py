@@ -12,6 +12,7 @@ from engine.loader.parts import LoadedModel, LoadWatch
 from engine.loader.tools import OpenTools
 from engine.protocol.messages import Load
 from engine.settings import EngineSettings
+from kernels.device.base import KernelError
 
 _log = logging.getLogger(__name__)
 
@@ -24,11 +25,14 @@ def open_any_way(
 ) -> LoadedModel:
     """Load a model; see `open_model`. A second try costs a second read, and is told.
 
+    Only what compiler and driver say to a kernel leads to it; memory, a lost card and faults of our
+    own stay what they are.
+
     Raises: as `open_model`.
     """
     try:
         return open_model(command, settings, watch, open_tools=open_tools)
-    except RuntimeError as problem:  # a lost or full device is an EngineError by now
+    except KernelError as problem:
         if not any(name.startswith("cuda") for name in command.devices):
             raise
         _log.warning("captured steps cannot be built", exc_info=problem)

@@ -53,7 +53,13 @@ from engine.settings import EngineSettings
 from engine.system import host_memory, usable_cores
 from engine.text.chat import ChatText
 from kernels.cuda.tools import Tools
-from kernels.device.base import LOST_ERRORS, Device, DeviceLostError, DeviceMemoryError
+from kernels.device.base import (
+    LOST_ERRORS,
+    MEMORY_ERRORS,
+    Device,
+    DeviceLostError,
+    memory_refusals,
+)
 from kernels.device.registry import open_device
 from kernels.layouts import RecordLayout
 from kernels.registry import choices
@@ -122,7 +128,7 @@ def open_model(
     checkpoint = _read_facts(open_reader(folder))
     set_threads(checkpoint.reader.layout, settings.threads)
     try:
-        with ExitStack() as stack:
+        with memory_refusals(), ExitStack() as stack:
             tools = open_tools or card_tools
             opened = _open_device(checkpoint, device_name, settings, command, tools)
             device, plan = opened.device, opened.plan
@@ -132,6 +138,7 @@ def open_model(
             rates, notices = measured_rates(checkpoint.reader, device, settings)
             if pool.pin_problem and not device.emulated:
                 notices.append(("not_pinned", pool.pin_problem))
+            notices += [("memory_nodes", pool.placement)] if pool.placement else []
             weight = read_weights(checkpoint.reader, watch)
             given = _Ingredients(pool, rates, weight, kernels)
             build = partial(_build, checkpoint, opened, given, settings)
@@ -150,11 +157,11 @@ def open_model(
                 free_bytes=device.free_bytes,
                 kernels=_kernels(checkpoint, opened),
                 notices=tuple(notices),
-                memory_errors=(DeviceMemoryError, torch.OutOfMemoryError),
+                memory_errors=MEMORY_ERRORS,
                 lost_errors=LOST_ERRORS,
                 close=stack.pop_all().close,  # last: until here a failure frees everything
             )
-    except (DeviceMemoryError, torch.OutOfMemoryError) as problem:
+    except MEMORY_ERRORS as problem:
         raise BudgetError(
             f"Memory was refused while loading: {problem}.", "Close other programs."
         ) from problem

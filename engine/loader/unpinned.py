@@ -8,15 +8,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
-import torch
-
 from engine.memory.budget import format_bytes
 from engine.moe.pool import ExpertPool
 from engine.protocol.errors import BudgetError
-from kernels.device.base import Device, DeviceMemoryError
+from kernels.device.base import MEMORY_ERRORS, Device, memory_refusals
 
 Built = TypeVar("Built")
-REFUSALS = (BudgetError, DeviceMemoryError, torch.OutOfMemoryError)
+REFUSALS: tuple[type[Exception], ...] = (BudgetError, *MEMORY_ERRORS)
 
 
 def build_or_unpin(
@@ -31,7 +29,7 @@ def build_or_unpin(
     Raises: what `build` raises, at once if nothing was pinned.
     """
     try:
-        with ExitStack() as first:
+        with memory_refusals(), ExitStack() as first:
             built = build(first)
             stack.push(first.pop_all())
             return built, ""

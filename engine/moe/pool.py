@@ -71,6 +71,11 @@ class ExpertPool:
         """Why the pool is not pinned, as a sentence; "" if it is or need not be."""
         return self._buffer.reason
 
+    @property
+    def placement(self) -> str:
+        """On which memory nodes the pool lies, as a sentence; "" where there is one."""
+        return self._buffer.placement
+
 
 def pool_bytes(layout: RecordLayout, num_layers: int, num_experts: int) -> int:
     """Return the bytes of a pool."""

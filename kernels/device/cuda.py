@@ -4,6 +4,7 @@ Compute runs on torch's current stream of the device, copies on side streams; ev
 Source: semantics of CUDA streams and events as torch exposes them.
 """
 
+import os
 from contextlib import suppress
 from weakref import finalize
 
@@ -12,8 +13,15 @@ from torch import cuda  # noqa: TID251 - this file is the seam that the ban prot
 
 from kernels.device import host
 from kernels.device.base import DeviceFacts, DeviceLostError, DeviceMemoryError, Event, Region
+from kernels.device.cards import (
+    ORDER_VARIABLE,
+    VISIBLE_VARIABLE,
+    Identity,
+    find_number,
+    list_cards,
+)
 from kernels.device.cpu import plain_buffer
-from kernels.device.cuda_calls import VirtualCalls
+from kernels.device.cuda_calls import VirtualCalls, card_identity
 from kernels.device.memory import CopiedRegion, PlainBuffer
 from kernels.device.virtual import Surroundings, VirtualRegion
 
@@ -21,11 +29,38 @@ from kernels.device.virtual import Surroundings, VirtualRegion
 _PORTABLE_MAPPED = 1 | 2
 
 
-class CudaDevice:
-    """One GPU. Raises DeviceLostError if it cannot be opened."""
+def open_cuda(number: int) -> "CudaDevice":
+    """Open the card that `list_cards` lists under a number, whatever CUDA's own number of it is.
 
-    def __init__(self, index: int = 0) -> None:
-        self.name = f"cuda:{index}"
+    Where nobody settled the order of numbers (`ORDER_VARIABLE`) they are CUDA's own.
+
+    Raises: DeviceLostError if it cannot be opened, or is hidden from CUDA.
+    """
+    listed = list_cards() if ORDER_VARIABLE in os.environ else ()
+    present = _present() if number < len(listed) else ()
+    if not present:
+        return CudaDevice(number)
+    index = find_number(number, [card.identity for card in listed], present)
+    if index is None:
+        raise DeviceLostError(
+            f"CUDA does not offer {listed[number].title}; {VISIBLE_VARIABLE} may hide it."
+        )
+    return CudaDevice(index, f"cuda:{number}")
+
+
+def _present() -> tuple[Identity, ...]:
+    """Return CUDA's cards by its own numbers; none where it does not answer."""
+    try:
+        return tuple(card_identity(index) for index in range(cuda.device_count()))
+    except RuntimeError:  # opening will say why
+        return ()
+
+
+class CudaDevice:
+    """One GPU, by CUDA's own number. Raises DeviceLostError if it cannot be opened."""
+
+    def __init__(self, index: int = 0, name: str = "") -> None:
+        self.name = name or f"cuda:{index}"
         self.torch_device = torch.device("cuda", index)
         self.emulated = False
         self.inline = False

@@ -5,16 +5,19 @@ torch has the context; these calls share it. Source: CUDA driver API, `cuMem*` o
 
 import ctypes
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint64, c_ushort, c_void_p
+from uuid import UUID
 
 import torch
 
 from kernels.cuda.driver import open_driver
+from kernels.device.cards import Identity, bus_of
 
 _PINNED_MEMORY = 1  # CU_MEM_ALLOCATION_TYPE_PINNED: memory of the card that stays where it is
 _ON_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
 _READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 _LEAST = 0  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
 _HAS_VIRTUAL_MEMORY = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+_PLACE = (50, 33, 34)  # CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, .._PCI_BUS_ID, .._PCI_DEVICE_ID
 
 
 class _Location(ctypes.Structure):
@@ -120,6 +123,17 @@ class VirtualCalls:
         if not num_bytes:
             return torch.empty(0, dtype=torch.uint8, device=self._device)
         return torch.as_tensor(_View(address, num_bytes), device=self._device)
+
+
+def card_identity(index: int) -> Identity:
+    """Return what tells CUDA's card of this number from all others; empty if nothing is known."""
+    try:
+        driver, uuid = open_driver(), (c_ubyte * 16)()
+        bus = bus_of(*(driver.attribute(which, index) for which in _PLACE))
+        driver.call("cuDeviceGetUuid_v2", uuid, driver.device(index))
+    except (OSError, RuntimeError, AttributeError):  # no driver, or an old one without the call
+        return Identity()
+    return Identity(str(UUID(bytes=bytes(uuid))), bus)
 
 
 def device_pointer(address: int) -> int:

@@ -11,6 +11,9 @@ from torch import cuda  # noqa: TID251 - part of the seam that the ban protects
 
 from kernels.device.base import MEMORY_ERRORS, DeviceLostError, KernelError
 
+# What another way to run a model does not mend.
+_UNMENDED: tuple[type[Exception], ...] = (*MEMORY_ERRORS, DeviceLostError)
+
 
 class StepGraph:
     """What `record(stream)` launches, ready to be replayed on torch's current stream.
@@ -33,7 +36,7 @@ class StepGraph:
             if "captur" not in str(problem):  # as all errors of capturing have it, and no other
                 raise
             first = problem.__context__  # what broke it, and hides behind the capture's end
-            if isinstance(first, (*MEMORY_ERRORS, DeviceLostError)):
+            if isinstance(first, _UNMENDED):
                 raise first from None
             raise KernelError(f"A step cannot be recorded: {first or problem}") from problem
         cuda.current_stream(device).wait_stream(side)

@@ -1,4 +1,4 @@
-"""Facts and calls of the operating system that devices need. The only module here that asks it.
+"""Facts and calls of the operating system that devices need; with `numa` the only ones that ask it.
 
 Linux and Windows; elsewhere it falls back to what the standard library knows.
 """

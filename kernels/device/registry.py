@@ -24,9 +24,9 @@ def open_device(name: str, budget_bytes: int | None = None) -> Device:
 
         return FakeDevice(budget_bytes)
     if kind == "cuda" and (not index or index.isdigit()):
-        from kernels.device.cuda import CudaDevice  # E-13: a CPU run never reaches this
+        from kernels.device.cuda import open_cuda  # E-13: a CPU run never reaches this
 
-        return CudaDevice(int(index or 0))
+        return open_cuda(int(index or 0))
     raise DeviceLostError(f'There is no device "{name}"; known kinds: {", ".join(KINDS)}.')
 
 

@@ -18,7 +18,7 @@ from app.widgets.charts.series import Curve, greatest, nice_ticks, spread
 from app.wording import again
 
 _MOST_ROOM = 0.45  # of the width, for words right of the last point
-_HEAD = 1.02  # of the highest figure: its grid line is not cut at the roof
+_HALF = 8  # px above the line of the highest figure: half of it, else the axis leaves it out
 _WORD = 21  # px above that line, for the word over the working point
 _EDGE = 0.1  # of the width
 _KEEP = 1.35  # axis may be this much taller than needed before it shrinks
@@ -53,7 +53,7 @@ class _RateAxis(pg.AxisItem):  # type: ignore[misc]
         roof: the upper end of the axis over the highest figure, of which it bears the line.
     """
 
-    roof = _HEAD
+    roof = 1.0
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         """Round steps in view."""
@@ -75,6 +75,7 @@ class Plot(QWidget):
         self._point: tuple[float, str] | None = None
         self._labels: list[tuple[pg.TextItem, float, float]] = []
         self._extent = (0.0, 1.0, 1.0)
+        self._last = 0.0  # bytes at the end of the longest curve
         self._height = 0
         self._sizes, self._rates = _SizeAxis("bottom"), _RateAxis("left")
         axes = {"bottom": self._sizes, "left": self._rates}
@@ -102,6 +103,7 @@ class Plot(QWidget):
         drawn = [c for c in self._curves if c.points]
         if not drawn:
             return
+        self._last = max(curve.points[-1][0] for curve in drawn)
         self._measure(drawn, fresh)
         base = pg.InfiniteLine(0, angle=0, pen=pg.mkPen(color("control", 0.6)))
         self._view.addItem(base)
@@ -164,11 +166,10 @@ class Plot(QWidget):
         view.setRange(xRange=(low, high), yRange=(floor, roof), padding=0)
 
     def _roof(self) -> float:
-        """The height of the axis over that of its highest line, above which the word stands."""
-        if self._point is None:
-            return _HEAD
+        """The height of the axis over that of its highest line, with room for what is above it."""
+        above = _HALF if self._point is None else _WORD
         room = float(max(px(60), self._view.height() - px(24)))  # the sizes stand below
-        return 1 + px(_WORD) / (room - px(_WORD))
+        return 1 + px(above) / (room - px(above))
 
     def _draw_band(self, point: tuple[float, str]) -> None:
         at = math.log2(max(1.0, point[0]))
@@ -198,6 +199,8 @@ class Plot(QWidget):
         )
         self._view.addItem(item)
         label = self._text(again(curve.name), "text", (0.0, 0.5))
+        if curve.points[-1][0] < self._last:  # it ends among the others
+            label.fill = pg.mkBrush(color("surface", 0.85))
         self._labels.append((label, xs[-1], ys[-1]))
 
     def _text(self, words: str, role: str, anchor: tuple[float, float]) -> pg.TextItem:

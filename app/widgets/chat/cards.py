@@ -77,7 +77,7 @@ class CrashCard(Card):
         self.outcome, self._log = outcome, outcome.last_log
         title = Label(tr("The engine stopped"), "read", "text", 600)
         cause = _line(outcome.sentence)
-        kept = tr("Your chats and what has arrived of this reply are stored.")
+        kept = tr("Your chats are stored, with what has arrived of a reply.")
         saved = hbox(
             (Icon("check", 14, "accentText"), TOP),
             (Label(kept, "meta", "text2", wrap=True), 1),

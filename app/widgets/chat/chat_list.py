@@ -34,7 +34,7 @@ from PySide6.QtWidgets import (
 
 from app.services.chat_records import ChatId, ChatRow, Section
 from app.theme import color, draw_ring, draw_text, follow, font, px, theme
-from app.widgets import Button, Label, LineField, hbox, icons, vbox
+from app.widgets import Button, Label, LineField, hbox, holder, icons, vbox
 from app.wording import again, tr
 
 HEAD, ROW, ROW_FOUND = 27, 31, 46
@@ -277,11 +277,12 @@ class ChatListPanel(QWidget):
         self.view = ChatListView()
         self.view.setModel(self.items)
         self.empty = Label("", "meta", "text3", wrap=True)
+        self._hint = holder(vbox(self.empty, pad=(10, 6, 0, 0)))  # as the heads of the list
         self._current = ChatId(0)
         top = hbox((self.search, 1), self.new, gap=6)
         self.bring = Button(tr("Import chats…"), "ghost", "download", small=True)
         foot = hbox(self.bring, None)
-        self.setLayout(vbox(top, self.empty, (self.view, 1), foot, gap=4, pad=(10, 10, 10, 8)))
+        self.setLayout(vbox(top, self._hint, (self.view, 1), foot, gap=4, pad=(10, 10, 10, 8)))
         self.setAcceptDrops(True)
         self.search.textChanged.connect(self.searched)
         self.new.clicked.connect(self.new_wanted)
@@ -304,7 +305,7 @@ class ChatListPanel(QWidget):
         self.items.set_sections(sections)
         none = tr("No chat holds these words.") if query else tr("Chats appear here.")
         self.empty.set_text(none)
-        self.empty.setVisible(not sections)
+        self._hint.setVisible(not sections)
         self.set_current(self._current)
 
     def set_current(self, chat_id: ChatId) -> None:

@@ -36,7 +36,6 @@ FILL = (
     ("draft", tr("Draft")),
     ("room", tr("Room for the reply")),
 )
-FIELD = 212  # px: as wide as the panel allows, scroll bar and all
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,9 @@ class Inspector(QWidget):
         self.setObjectName("canvas")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.close_button = Button("", "ghost", "x", small=True, name=tr("Close the inspector"))
-        self.presets = PresetRow(FIELD)
+        self.presets = PresetRow()
         words = [REASONING_WORDS[choice] for choice in REASONING]
-        self.reasoning = Combo(words, width=FIELD, name=tr("Reasoning"))
+        self.reasoning = Combo(words, width=None, name=tr("Reasoning"))
         self.prompt = GrowingEdit(
             tr("System prompt"),
             tr("How the model should answer in this chat"),
@@ -120,12 +119,12 @@ class Inspector(QWidget):
             self._slider("temperature", tr("Temperature"), 0.0, 2.0, 0.05),
             self._slider("top_p", tr("Top-p"), 0.0, 1.0, 0.01),
             self._field("min_p", tr("Min-p"), 0.0, 1.0, 0.01, 2),
-            self._field("top_k", tr("Top-k, 0 = off"), 0, 1_000_000, 1, 0),
+            self._field("top_k", tr("Top-k"), 0, 1_000_000, 1, 0, tr("Off")),
             self._field("repetition_penalty", tr("Repetition penalty"), 0.1, 5.0, 0.05, 2),
             self._field("presence_penalty", tr("Presence penalty"), -2.0, 2.0, 0.1, 2),
             self._field("frequency_penalty", tr("Frequency penalty"), -2.0, 2.0, 0.1, 2),
-            self._field("max_tokens", tr("Longest reply"), 1, 1_000_000, 64, 0),
-            self._field("seed", tr("Seed, −1 = random"), NO_SEED, 2**31 - 1, 1, 0),
+            self._field("max_tokens", tr("Tokens per reply"), 1, 1_000_000, 64, 0),
+            self._field("seed", tr("Seed"), NO_SEED, 2**31 - 1, 1, 0, tr("Random")),
         ]
         words = Label(tr("Stop strings, separated by commas"), "meta", "text2", wrap=True)
         stop = vbox(words, self.stop, gap=3)
@@ -233,10 +232,17 @@ class Inspector(QWidget):
         field.valueChanged.connect(lambda value: self._tell(key, value))
         return vbox(hbox(Label(name, "meta", "text2"), None, field), slider, gap=2)
 
-    def _field(  # one row per number
-        self, key: str, name: str, low: float, high: float, step: float, decimals: int
+    def _field(  # noqa: PLR0913 - one row per number
+        self,
+        key: str,
+        name: str,
+        low: float,
+        high: float,
+        step: float,
+        decimals: int,
+        least: str = "",
     ) -> Box:
-        field = Field(low, width=92, low=low, high=high, step=step, decimals=decimals, name=name)
+        field = Field(low, "", 92, low, high, step, decimals, name, least)
         self.fields[key] = field
         field.valueChanged.connect(lambda value: self._tell(key, value))
         return hbox((Label(name, "meta", "text2", wrap=True), 1), field, gap=8)

@@ -87,6 +87,11 @@ class RoleBar(QWidget):
         """Show the actions or make them unseen; they stay reachable by Tab."""
         self._effect.setOpacity(1.0 if on else 0.0)
 
+    def take_focus(self, step: int) -> None:
+        """Take the keyboard: the arrow of that direction, or the other one at the end."""
+        first, second = (self.left, self.right) if step < 0 else (self.right, self.left)
+        (first if first.isEnabled() else second).setFocus(Qt.FocusReason.OtherFocusReason)
+
     def set_place(self, place: Place) -> None:
         """Show which version this is, and what can be done now."""
         many = place.versions > 1
@@ -273,9 +278,9 @@ class MessageView(QWidget):
         editor.setPlainText(self.message.text)
         editor.moveCursor(editor.textCursor().MoveOperation.End)
         editor.submitted.connect(self._keep_edit)
-        editor.cancelled.connect(self.end_edit)
+        editor.cancelled.connect(self._leave_edit)
         keep.clicked.connect(self._keep_edit)
-        leave.clicked.connect(self.end_edit)
+        leave.clicked.connect(self._leave_edit)
         self._frame.hide()
         self._column.insertWidget(self._column.indexOf(self._frame), self._editor_card)
         editor.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -289,9 +294,14 @@ class MessageView(QWidget):
         self.editor = self._editor_card = None
         self._frame.show()
 
+    def _leave_edit(self) -> None:
+        """The keyboard stays with the message."""
+        self.end_edit()
+        self.bar.edit.setFocus(Qt.FocusReason.OtherFocusReason)
+
     def _keep_edit(self) -> None:
         text = self.editor.toPlainText() if self.editor is not None else ""
-        self.end_edit()
+        self._leave_edit()
         if text.strip() and text != self.message.text:
             self.edited.emit(self.message.id, text)
 

@@ -48,10 +48,10 @@ class PresetRow(QWidget):
     saved = Signal()
     deleted = Signal()
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._names: tuple[str, ...] = ()
-        self.combo = Combo((NONE,), width=width, name=tr("Preset"))
+        self.combo = Combo((NONE,), width=None, name=tr("Preset"))
         self.changed = Chip(tr("Changed"), "warn")
         self.save = Button(tr("Save"), "ghost", "save", small=True, tip=tr("Save into the preset"))
         self.save_as = Button(tr("Save as…"), "ghost", "plus", small=True)

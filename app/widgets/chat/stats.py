@@ -17,7 +17,7 @@ from engine.protocol.messages import Trace
 SERIES = (
     ("hit", tr("In the cache")),
     ("fill", tr("Copied for this use")),
-    ("cpu", tr("Computed in host memory")),
+    ("cpu", tr("Computed by the CPU")),
 )
 BAR_FROM = 480  # px of the line
 

@@ -58,7 +58,7 @@ def test_runtime_when_installed_beside_a_running_engine_then_a_restart_is_offere
     desktop.window.toast = lambda *words: said.append(words)
     desktop.vm.runtime.installed.emit()
     assert client.process.pid == pid
-    assert "after a restart" in said[0][0]
+    assert "when the engine is restarted" in said[0][0]
 
 
 def test_release_when_found_then_told_with_its_page(desktop):

@@ -143,7 +143,7 @@ def test_page_when_strong_then_numbers_and_verdicts(world, view):
     said = texts(view)
     for words in (
         "RTX 5090, 32.0 GiB", "590.44", "New enough", "192 GiB, 2 modules",
-        "PCIe 5.0 ×16", "All lanes in use", "1180 GB free", "Version 0.1.0 runs, on GeForce",
+        "PCIe 5.0 ×16", "All lanes in use", "1.2 TB free", "Version 0.1.0 runs, on GeForce",
     ):  # fmt: skip
         assert words in said, said
 

@@ -77,6 +77,9 @@ class StubLibrary(QObject):
             raise self.refusal
         return self.target_folder / name
 
+    def is_taken(self, name):
+        return (self.target_folder / name).exists()
+
     def delete(self, path):
         if self.refusal:
             raise self.refusal

@@ -104,7 +104,12 @@ def test_import_when_a_checkpoint_then_a_job_with_source_and_target(parts, tmp_p
     source = checkpoint(tmp_path)
     parts.vm.import_folders((source, source))
     assert [job.spec for job in parts.jobs.jobs()] == [
-        {"source": str(source), "target": "/models/a-model", "id": "a-model"}
+        {
+            "source": str(source),
+            "target": "/models/a-model",
+            "room_at": "/models",
+            "id": "a-model",
+        }
     ]
     assert "already" in parts.vm.problem
 

@@ -116,6 +116,14 @@ def test_words_in_another_language_then_entries_are_found_by_what_is_shown(vm) -
     assert "models" in [entry.target for _, entries in vm.groups for entry in entries]
 
 
+def test_settings_then_offered_for_words_only(vm) -> None:
+    """Thirty of them would hide what is below."""
+    vm.set_query("")
+    assert "Settings" not in shown(vm)
+    vm.set_query("zoom")
+    assert shown(vm)["Settings"][0] == "Zoom"
+
+
 def test_many_fits_then_a_bounded_number_of_each_kind(vm) -> None:
     """The list stays short enough to read."""
     vm._chats = lambda: [Chat(ChatId(n), f"chat {n}") for n in range(1, 100)]
@@ -139,6 +147,7 @@ def palette(qtbot, vm) -> Iterator[Palette]:
     made.chosen = []
     made.page_chosen.connect(lambda name: made.chosen.append(("page", name)))
     made.action_chosen.connect(lambda name: made.chosen.append(("action", name)))
+    made.setting_chosen.connect(lambda name: made.chosen.append(("setting", name)))
     made.model_chosen.connect(lambda path: made.chosen.append(("model", path)))
     made.chat_chosen.connect(lambda *ids: made.chosen.append(("chat", *ids)))
     yield made
@@ -155,7 +164,10 @@ def current(palette: Palette) -> str:
     [
         ("profi", ("page", "profiler")),
         ("new ch", ("action", "new_chat")),
+        ("proxy", ("setting", "storage")),
+        ("about", ("setting", "about")),
         ("tiny", ("model", "/m/tiny")),
+        ("load tiny", ("model", "/m/tiny")),
         ("merge", ("chat", 3, 0)),
     ],
 )

@@ -1,6 +1,7 @@
 """Ways to a remote engine: proxies, certificates, time limits, hanging up. All on loopback."""
 
 import socket
+import sys
 
 import pytest
 from PySide6.QtNetwork import QNetworkProxy
@@ -149,7 +150,7 @@ def test_proxy_of_the_system_when_socks_then_spoken_to_as_such(qtbot, make, monk
         monkeypatch.setenv("http_proxy", f"{scheme}://me:pw@127.0.0.1:{port}")
         route = route_to(Server(FAR), "")
         assert route.proxy.type() is QNetworkProxy.ProxyType.Socks5Proxy
-        assert (route.proxy.user(), route.shown) == ("me", f"127.0.0.1:{port}")
+        assert (route.proxy.user(), route.name.shown) == ("me", f"127.0.0.1:{port}")
         make(FAR).generate(HELLO, m.Sampling())
         heard, got = [], []
 
@@ -186,9 +187,73 @@ def test_proxy_of_the_system_when_useless_then_it_is_blamed(
     """Case D-11: not the setting, which is empty; nothing is sent, and a way out is said."""
     monkeypatch.setenv("http_proxy", address)
     words, hint = failure(qtbot, make(FAR))
-    assert words == f"The system's proxy {shown} cannot be used; nothing was sent."
-    assert 'Write "direct"' in hint
+    assert words == f"The proxy {shown} cannot be used; nothing was sent."
+    assert "the environment variable http_proxy" in hint
+    assert '"direct"' in hint
     assert "hunt" not in words + hint
+
+
+@pytest.fixture
+def name_proxy(monkeypatch):
+    """Name a proxy in one of the three places; returns what the setting is then."""
+
+    def name(address, source, scheme="http"):
+        if source == "settings":
+            return address
+        if source == "system":  # where a system has such settings
+            known = {"http": address, "https": address}
+            monkeypatch.setattr("urllib.request.getproxies", lambda: known)
+        else:
+            monkeypatch.setenv(source, address)
+        return ""
+
+    return name
+
+
+ORIGINS = {
+    "settings": "Check the proxy in Settings.",
+    "system": "It comes from the network settings of this PC. Correct it there",
+    "http_proxy": "It comes from the environment variable http_proxy. Correct it there",
+    "HTTP_PROXY": "It comes from the environment variable HTTP_PROXY. Correct it there",
+}
+
+
+@pytest.mark.parametrize("source", ORIGINS)
+def test_dead_proxy_then_who_named_it_is_said(qtbot, make, name_proxy, source):
+    """Case D-11: an empty setting is not to blame for a proxy that came from elsewhere."""
+    if sys.platform == "win32" and source == "http_proxy":
+        pytest.skip("names of variables have no case there")
+    setting = name_proxy("http://me:hunter2@127.0.0.1:9", source)
+    words, hint = failure(qtbot, make(FAR, setting))
+    assert words == "Nothing answers at the proxy 127.0.0.1:9."
+    assert hint.startswith(ORIGINS[source])
+    assert source == "settings" or '"direct", in Settings' in hint
+
+
+@pytest.mark.parametrize(
+    ("source", "origin"),
+    [("settings", ""), ("system", "network settings of this PC"), ("http_proxy", "http_proxy")],
+)
+def test_login_when_wanted_then_who_named_the_proxy_is_said(
+    qtbot, make, server, name_proxy, source, origin
+):
+    """Case D-11: and how a login is written."""
+    server.status, server.headers = 407, {"Proxy-Authenticate": 'Basic realm="x"'}
+    _, hint = failure(qtbot, make(FAR, name_proxy(server.url, source)))
+    assert origin in hint
+    assert "http://user:password@host:port" in hint
+    assert ("It comes from" in hint) == bool(origin)
+
+
+def test_route_when_both_cases_of_a_variable_are_set_then_the_one_in_force_is_named(monkeypatch):
+    """The lower case wins, and a variable beats the system's settings."""
+    if sys.platform == "win32":
+        pytest.skip("names of variables have no case there")
+    monkeypatch.setenv("HTTP_PROXY", "http://upper.example:1")
+    monkeypatch.setenv("http_proxy", "http://lower.example:1")
+    monkeypatch.setenv("https_proxy", "http://other.example:1")
+    name = route_to(Server(FAR), "").name
+    assert (name.shown, name.source) == ("lower.example:1", "http_proxy")
 
 
 @pytest.mark.parametrize("is_systems", [True, False])
@@ -214,7 +279,7 @@ def test_route_then_login_is_decoded_and_not_shown():
     proxy = route.proxy
     assert (proxy.hostName(), proxy.port()) == ("proxy.example", 3128)
     assert (proxy.user(), proxy.password()) == ("me", "a@b")
-    assert route.shown == "proxy.example:3128"
+    assert route.name.shown == "proxy.example:3128"
     for bad in ("http://", "http://host:0", "http://host:x"):
         with pytest.raises(BadProxy):
             route_to(Server(FAR), bad)

@@ -96,7 +96,7 @@ def trouble(kind: str) -> Callable[[Faces], object]:
 
 def notes(faces: Faces) -> None:
     """Two toasts, one with a button."""
-    words = tr("{name} counts after a restart of the engine.", name=tr("CPU threads"))
+    words = tr("Takes effect when the engine is restarted: {name}", name=tr("CPU threads"))
     faces.window.toast(words, "info", tr("Restart the engine"), lambda: None)
     faces.window.toast(tr("Deleted {name}, {size} freed.", name="a-model", size="63 GB"), "ok")
 

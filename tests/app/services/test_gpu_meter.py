@@ -19,6 +19,7 @@ def fake_nvml(**changes):
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
         nvmlDeviceGetHandleByIndex=lambda i: "gpu",
+        nvmlDeviceGetHandleByUUID=lambda key: fail(),
         nvmlDeviceGetName=lambda gpu: b"Fake GPU",
         nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(used=5, total=10),
         nvmlDeviceGetTemperature=lambda gpu, kind: 61,
@@ -91,12 +92,16 @@ def test_reading_when_another_card_is_in_use_then_of_that_one(qtbot, meter, monk
 
     cards = {
         "nvmlDeviceGetHandleByIndex": handle,
+        "nvmlDeviceGetHandleByUUID": lambda key: handle(int(key.removeprefix("GPU-"))),
         "nvmlDeviceGetName": lambda gpu: f"Card {gpu}",
         "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(used=gpu + 5, total=gpu + 10),
     }
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(**cards))
     assert first(qtbot, meter).gpu_name == "Card 0"
-    for card, name in ((1, "Card 1"), (2, None), (0, "Card 0")):
+    for card, name in (
+        ("GPU-1", "Card 1"), ("GPU-2", None), ("cuda:1", "Card 1"), ("cuda:2", None),
+        ("", "Card 0"),
+    ):  # fmt: skip
         meter.follow(card)
         with qtbot.waitSignal(meter.reading, check_params_cb=lambda r, n=name: r.gpu_name == n):
             pass

@@ -6,13 +6,15 @@ import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
-from app.parts import _follow
+from app.parts import _follow, _follow_next
 from app.services import power
 from app.services.machine_facts import MachineFacts, MachineReader, read_machine
 from app.services.memory_modules import MemoryModules, from_smbios, from_udev
 from app.services.power import WakeWatch
+from engine.protocol import messages as m
 from tests.app.services.test_gpu_meter import fail, fake_nvml
 
 UDEV = """I:5234567
@@ -94,12 +96,13 @@ def test_reader_when_another_card_is_in_use_then_facts_of_that_one(qtbot, monkey
     """Case M-20: as the meter; a card that is not there is no error."""
     cards = {
         "nvmlDeviceGetHandleByIndex": lambda index: index if index < 2 else fail(),
+        "nvmlDeviceGetHandleByUUID": lambda key: 1 if key == "GPU-b" else fail(),
         "nvmlDeviceGetName": lambda gpu: f"Card {gpu}",
     }
     monkeypatch.setitem(sys.modules, "pynvml", nvml(**cards))
     reader = MachineReader()
     names = []
-    for card in (None, 1, 2, 0):
+    for card in (None, "GPU-b", "GPU-c", "cuda:1", "cuda:2", ""):
         if card is not None:
             reader.follow(card)
         with qtbot.waitSignal(reader.known, timeout=5_000) as told:
@@ -107,15 +110,60 @@ def test_reader_when_another_card_is_in_use_then_facts_of_that_one(qtbot, monkey
         reader.stop()
         gpu = told.args[0].gpu
         names.append(gpu.name if gpu is not None else None)
-    assert names == ["Card 0", "Card 1", None, "Card 0"]
+    assert names == ["Card 0", "Card 1", None, "Card 1", None, "Card 0"]
+
+
+def watched(devices, wanted=""):
+    """Services that only remember which card they shall watch."""
+    names = ("meter", "presence", "machine", "under_load")
+    client = SimpleNamespace(devices=devices)
+    settings = SimpleNamespace(value=SimpleNamespace(device=wanted))
+    return SimpleNamespace(client=client, settings=settings, **{name: Mock() for name in names})
+
+
+def followed(services):
+    """The one card that all were told of."""
+    told = [
+        watcher.follow.call_args.args
+        for watcher in (services.meter, services.presence, services.machine, services.under_load)
+    ]
+    assert len(set(told)) == 1
+    return told[0][0]
+
+
+SECOND = m.DeviceInfo(name="cuda:0", id="GPU-b", title="Second", total_bytes=8, free_bytes=8)
+FIRST = m.DeviceInfo(name="cuda:1", id="GPU-a", title="First", total_bytes=4, free_bytes=4)
 
 
 def test_model_loaded_then_everybody_watches_its_card():
-    """Case M-20: meter, auto-yield, facts and the facts around a measurement."""
-    watchers = {name: Mock() for name in ("meter", "presence", "machine", "under_load")}
-    _follow(("cuda:1", "cpu"), SimpleNamespace(**watchers))
-    for watcher in watchers.values():
-        watcher.follow.assert_called_once_with(1)
+    """Case M-20: meter, auto-yield, facts and the facts around a measurement, by the card's id.
+
+    Its number is CUDA's, which may count from the other end or hide a card.
+    """
+    services = watched((SECOND, FIRST))
+    for names, key in ((("cuda:1", "cpu"), "GPU-a"), (("cuda:0",), "GPU-b"), (("cpu",), "")):
+        _follow(names, services)
+        assert followed(services) == key
+    services.client.devices = (msgspec.structs.replace(FIRST, id=""),)
+    _follow(("cuda:1",), services)
+    assert followed(services) == "cuda:1"
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted", "key"),
+    [
+        ((SECOND,), "", "GPU-b"),
+        ((SECOND, FIRST), "", "GPU-b"),
+        ((SECOND, FIRST), "GPU-a", "GPU-a"),
+        ((SECOND, FIRST), "cpu", ""),
+        ((), "", ""),
+    ],
+)
+def test_engine_ready_then_the_next_models_card_is_watched(devices, wanted, key):
+    """Case M-20: the driver's first card may be hidden from the engine."""
+    services = watched(devices, wanted)
+    _follow_next(services)
+    assert followed(services) == key
 
 
 def test_udev_then_plugged_modules_and_the_slowest_speed():

@@ -141,7 +141,8 @@ def test_own_folder_when_absent_then_no_banner(qtbot, library):
     library.set_extra(None)
     assert look(qtbot, library) == []
     assert library.missing == ()
-    assert library.target_for("x").parent.is_dir()
+    target = library.target_for("x")
+    qtbot.waitUntil(target.parent.is_dir)
 
 
 def test_builtin_source_then_listed_until_converted(qtbot, library, tmp_path):
@@ -203,8 +204,48 @@ def test_delete_when_not_ours_then_refused(library, tmp_path):
     assert plain.exists()
 
 
-def test_target_for_when_taken_then_next_name(library, tmp_path):
-    """An existing folder is never written into."""
+def test_target_for_when_taken_then_next_name(qtbot, library, tmp_path):
+    """An existing folder is never written into, whatever it holds."""
     library.set_extra(None)
     put(tmp_path / "models" / "tiny")
+    (tmp_path / "models" / "tiny-2").mkdir()
+    look(qtbot, library)
+    assert library.is_taken("tiny")
+    assert library.target_for("tiny").name == "tiny-3"
+    assert library.target_for("other") == tmp_path / "models" / "other"
+
+
+def test_target_for_when_the_name_is_taken_in_another_folder_then_free(qtbot, library, tmp_path):
+    """New models go to the chosen folder; what lies in the app's own is not in the way."""
+    put(tmp_path / "models" / "tiny")
+    (tmp_path / "share").mkdir()
+    look(qtbot, library)
+    assert library.target_for("tiny") == tmp_path / "share" / "tiny"
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="names are told apart by case elsewhere")
+def test_target_for_when_taken_in_other_letters_then_next_name(qtbot, library, tmp_path):
+    """As the system sees it."""
+    library.set_extra(None)
+    put(tmp_path / "models" / "Tiny")
+    look(qtbot, library)
     assert library.target_for("tiny").name == "tiny-2"
+
+
+def test_target_for_when_deleted_then_free_at_once(qtbot, library, tmp_path):
+    """The list says so before the next look is over."""
+    library.set_extra(None)
+    folder = put(tmp_path / "models" / "tiny")
+    look(qtbot, library)
+    with qtbot.waitSignal(library.changed):
+        library.delete(folder)
+        assert library.target_for("tiny") == folder
+
+
+def test_target_for_when_the_folder_is_back_then_the_next_try_sees_it(qtbot, library, tmp_path):
+    """D-17: a refusal looks again, so that nobody has to ask for it."""
+    look(qtbot, library)
+    (tmp_path / "share").mkdir()
+    with qtbot.waitSignal(library.changed), pytest.raises(OSError, match="not there"):
+        library.target_for("tiny")
+    assert library.target_for("tiny") == tmp_path / "share" / "tiny"

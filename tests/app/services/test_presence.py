@@ -93,13 +93,14 @@ def test_memory_when_another_card_is_in_use_then_of_that_one(monkeypatch, quiet)
     """Case M-20: memory is given back on the card that the model runs on."""
     nvml = fake_nvml(
         nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetHandleByUUID=lambda key: int(key.removeprefix("GPU-")),
         nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(free=(gpu + 1) * GIB),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    card = [0]
+    card = [""]
     probe = SystemProbe(lambda: card[0])
     assert probe.read(()).free_bytes == GIB
-    card[0] = 1
+    card[0] = "GPU-1"
     assert probe.read(()).free_bytes == 2 * GIB
     probe.close()
 

@@ -1,6 +1,7 @@
 """The live look."""
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontDatabase, QFontInfo, QPalette
 from pytestqt.qtbot import QtBot
 
@@ -71,6 +72,25 @@ def test_unknown_system_tone_then_dark(qtbot: QtBot) -> None:
     use("system")
     assert theme().tone in ("dark", "light")
     assert color("text") == color("text")
+
+
+def test_tone_when_chosen_then_the_system_is_told(qtbot: QtBot, monkeypatch) -> None:
+    """Case G-17: title bars and file dialogs are the system's; a change of zoom tells nothing."""
+    told = []
+
+    class Hints:
+        def setColorScheme(self, scheme) -> None:
+            told.append(scheme.name)
+
+        def colorScheme(self):
+            return Qt.ColorScheme.Unknown
+
+    monkeypatch.setattr("app.theme.look.QGuiApplication.styleHints", Hints)
+    use("light")
+    use(zoom=1.2)
+    use("system")
+    use("dark")
+    assert told == ["Light", "Unknown", "Dark"]
 
 
 def test_follow_when_widget_is_gone_then_a_change_is_harmless(qtbot: QtBot) -> None:

@@ -114,7 +114,8 @@ def test_start_when_a_newer_built_in_model_shipped_then_made_anew_in_its_place(q
     start(qtbot, one)
     (job,) = one.jobs.jobs()
     assert job.spec == {
-        "source": str(one.sources / "tiny"), "target": str(folder), "id": "tiny", "replace": True,
+        "source": str(one.sources / "tiny"), "target": str(folder),
+        "room_at": str(folder.parent), "id": "tiny", "replace": True,
     }  # fmt: skip
     assert Path(one.client.model.path) == folder
     assert bool(said) == (end == "error")

@@ -70,3 +70,17 @@ def test_server_then_off_and_says_why():
     assert "later version" in server.sentence
     for client in CLIENTS:
         assert "127.0.0.1" in "".join(server.snippet(client))
+
+
+@pytest.mark.parametrize(
+    ("is_windows", "lines"),
+    [
+        (False, ("export OPENAI_BASE_URL=http://127.0.0.1:1919/v1", "codex")),
+        (True, ('$env:OPENAI_BASE_URL = "http://127.0.0.1:1919/v1"', "codex")),
+    ],
+)
+def test_snippet_then_in_the_words_of_the_shell_that_is_there(monkeypatch, is_windows, lines):
+    """PowerShell knows no export, and its curl is another program."""
+    monkeypatch.setattr("app.viewmodels.server.IS_WINDOWS", is_windows)
+    assert ServerViewModel().snippet("Codex") == lines
+    assert ServerViewModel().snippet("curl")[0].startswith("curl.exe ") == is_windows

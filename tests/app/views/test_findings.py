@@ -1,7 +1,5 @@
 """What reviews of the pictures found on the pages, kept as it was mended."""
 
-from pathlib import Path
-
 import pytest
 from pyqtgraph import TextItem
 from PySide6.QtCore import Qt
@@ -21,32 +19,10 @@ from app.widgets.chat.cards import CrashCard
 from app.widgets.inputs import LineField
 from app.widgets.look import use
 from app.widgets.setting_rows import Row
-from tests.app.scenes import SCENES, Stage
 from tests.app.scenes.chats import ENDS
 from tests.app.walk import settle
 
 pytestmark = pytest.mark.usefixtures("looks")
-
-
-@pytest.fixture
-def scene(qtbot: QtBot, tmp_path: Path):
-    """Build a scene by its name, at its size."""
-    stages: list[Stage] = []
-
-    def build(name: str) -> Stage:
-        found = next(scene for scene in SCENES if scene.name == name)
-        stage = found.build(tmp_path)
-        stages.append(stage)
-        stage.widget.resize(*(px(n) for n in found.size))
-        stage.widget.show()
-        settle()
-        return stage
-
-    yield build
-    for stage in stages:
-        for end in stage.ends:
-            end()
-        stage.widget.deleteLater()
 
 
 def words_of(widget) -> str:
@@ -130,7 +106,7 @@ def test_charts_when_a_model_is_loaded_then_none_says_that_none_is(scene) -> Non
     """Nothing generated yet is not the same as no model."""
     page = scene("performance-idle").widget
     empties = [chart.empty for chart in (page.memory, page.heat)]
-    assert empties == ["Nothing was generated in this time.", "Comes with the first reply."]
+    assert empties == ["Comes within seconds.", "Comes with the first reply."]
 
 
 def test_charts_when_no_model_is_loaded_then_they_say_so(scene) -> None:

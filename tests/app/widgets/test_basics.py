@@ -3,7 +3,7 @@
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QKeyEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.theme import px
@@ -13,7 +13,7 @@ from app.widgets.chips import STATES, Chip, StatePill
 from app.widgets.dialogs import ask
 from app.widgets.inputs import Combo, Field, LineField, Slider
 from app.widgets.labels import Elide, Icon, Label
-from app.widgets.layout import fixed, hbox, holder
+from app.widgets.layout import fixed, hbox, holder, vbox
 from app.widgets.look import use
 from app.widgets.toasts import MAX_TOASTS, Toasts
 from app.wording import tr
@@ -181,6 +181,21 @@ def test_line_field_when_esc_then_text_goes_first(qtbot: QtBot) -> None:
     assert not event.isAccepted()
 
 
+def test_search_field_when_its_cross_is_clicked_then_it_is_empty(qtbot: QtBot) -> None:
+    """Without a text there is no cross, and a field for anything else has none."""
+    search, plain = LineField(tr("Search"), "search", 200), LineField("", "", 200)
+    row = shown(qtbot, holder(vbox(search, plain)))
+    assert row.isVisible()
+    end = QPoint(search.width() - px(14), search.height() // 2)
+    for field, left in ((search, ""), (plain, "words")):
+        field.setText("words")
+        qtbot.mouseClick(field, Qt.MouseButton.LeftButton, pos=QPoint(60, 14))
+        assert field.text() == "words"
+        qtbot.mouseClick(field, Qt.MouseButton.LeftButton, pos=end)
+        assert field.text() == left
+        assert field.hasFocus()
+
+
 def test_slider_then_number_and_steps_agree(qtbot: QtBot) -> None:
     """Steps of 0.05 between 0 and 2."""
     slider = shown(qtbot, Slider(0.7, tr("Zoom"), 0, 2, 0.05))
@@ -228,6 +243,15 @@ def test_elide_when_cut_then_the_whole_is_a_tool_tip(qtbot: QtBot) -> None:
     line.resize(900, line.height())
     settle()
     assert line.toolTip() == ""
+
+
+def test_elide_when_its_words_are_short_then_no_wider_than_they_are(qtbot: QtBot) -> None:
+    """One Chinese character before a time leaves no hole."""
+    line = Elide("你", "meta")
+    line.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+    row = shown(qtbot, holder(hbox(line, Label("19:23", "caption"), None)))
+    assert row.isVisible()
+    assert line.width() == line.sizeHint().width() < px(24)
 
 
 def test_zoom_then_fixed_sizes_and_gaps_follow(qtbot: QtBot) -> None:

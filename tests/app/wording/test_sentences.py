@@ -48,5 +48,6 @@ def test_file_size_rate_and_share_then_units_are_apart_by_a_space() -> None:
     """GB for files, decimal."""
     assert figures.file_size(63_000_000_000) == "63.0 GB"
     assert figures.file_size(37_800_000) == "37.8 MB"
+    assert figures.file_size(1_180_000_000_000) == "1.2 TB"
     assert figures.rate(24.84) == "24.8"
     assert figures.share(0.634) == "63 %"

@@ -165,3 +165,14 @@ def test_convert_job_whatever_card_or_driver_there_is_then_it_asks_for_none(
     source = write_checkpoint(tmp_path / "source", quant="fp8_block")
     convert.run(spec_of(source, tmp_path / "m"), lambda _: None, lambda: False)
     assert FtwReader(tmp_path / "m").num_records
+
+
+def test_convert_job_when_the_models_folder_is_away_then_nothing_is_made(tmp_path: Path) -> None:
+    """D-17: a disk that was taken out while the conversion waited."""
+    source, away = write_checkpoint(tmp_path / "source"), tmp_path / "mnt" / "models"
+    spec = spec_of(source, away / "m") | {"room_at": str(away)}
+    with pytest.raises(FileAccess, match="is not there"):
+        convert.run(spec, lambda _: None, lambda: False)
+    assert not (tmp_path / "mnt").exists()
+    away.mkdir(parents=True)
+    assert convert.run(spec, lambda _: None, lambda: False)["path"] == str(away / "m")

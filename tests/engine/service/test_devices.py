@@ -14,6 +14,7 @@ from engine.protocol.places import DataRoot
 from engine.service import devices
 from engine.settings import EngineSettings
 from engine.system import number_cards_by_bus
+from kernels.device import cards
 from kernels.device.base import DeviceLostError
 
 GIB = 1 << 30
@@ -35,6 +36,7 @@ def library(**changes):
         nvmlDeviceGetName=lambda card: f"Card {card}",
         nvmlDeviceGetUUID=lambda card: f"GPU-{card}".encode(),
         nvmlDeviceGetMemoryInfo=lambda card: SimpleNamespace(total=24 * GIB, free=20 * GIB),
+        nvmlDeviceGetPciInfo=lambda card: SimpleNamespace(domain=0, bus=card + 1, device=0),
     )
     for name, value in changes.items():
         setattr(made, name, value)
@@ -45,22 +47,66 @@ def refuse(*_):
     raise NVMLError("no")
 
 
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    """No card is hidden, unless a test hides it."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
 def test_devices_when_there_are_cards_then_each_has_its_own_id(monkeypatch):
     """Case M-20: a choice by id survives another order of the slots."""
-    monkeypatch.setattr(devices, "pynvml", library())
-    cpu, *cards = devices.find_devices()
+    monkeypatch.setattr(cards, "pynvml", library())
+    cpu, *found = devices.find_devices()
     assert (cpu.name, cpu.emulated, cpu.id) == ("cpu", True, "")
-    assert [(card.name, card.id) for card in cards] == [("cuda:0", "GPU-0"), ("cuda:1", "GPU-1")]
-    assert not any(card.emulated for card in cards)
-    assert {card.free_bytes for card in cards} == {20 * GIB}
+    assert [(card.name, card.id) for card in found] == [("cuda:0", "GPU-0"), ("cuda:1", "GPU-1")]
+    assert not any(card.emulated for card in found)
+    assert {card.free_bytes for card in found} == {20 * GIB}
 
 
 def test_devices_when_the_driver_tells_no_id_then_the_card_is_there(monkeypatch):
     """Case M-20: an old driver costs the id only; no driver costs the cards only."""
-    monkeypatch.setattr(devices, "pynvml", library(nvmlDeviceGetUUID=refuse))
+    monkeypatch.setattr(cards, "pynvml", library(nvmlDeviceGetUUID=refuse))
     assert [one.id for one in devices.find_devices()] == ["", "", ""]
-    monkeypatch.setattr(devices, "pynvml", library(nvmlInit=refuse))
+    monkeypatch.setattr(cards, "pynvml", library(nvmlInit=refuse))
     assert [one.name for one in devices.find_devices()] == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("order", "visible", "expected"),
+    [
+        ("PCI_BUS_ID", None, [("cuda:0", "GPU-0"), ("cuda:1", "GPU-1")]),
+        ("PCI_BUS_ID", "1", [("cuda:0", "GPU-1")]),
+        ("PCI_BUS_ID", "1,0", [("cuda:0", "GPU-1"), ("cuda:1", "GPU-0")]),
+        ("FASTEST_FIRST", "GPU-1", [("cuda:0", "GPU-1")]),
+        # Which one CUDA means by a number is not known: opening a card asks for its id.
+        ("FASTEST_FIRST", "1", [("cuda:0", "GPU-0"), ("cuda:1", "GPU-1")]),
+        ("PCI_BUS_ID", "", []),
+    ],
+)
+def test_devices_when_cards_are_hidden_then_numbered_as_cuda_does(
+    monkeypatch, order, visible, expected
+):
+    """Case M-20: a hidden card is not offered, and the others keep their ids."""
+    monkeypatch.setattr(cards, "pynvml", library())
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert [(one.name, one.id) for one in devices.find_devices()[1:]] == expected
+
+
+def test_devices_when_an_instance_is_chosen_then_its_own_memory(monkeypatch):
+    """A part of a card has a name of its own; one that is not there ends the list."""
+
+    def by_name(name):
+        return 7 if name == "MIG-a" else refuse()
+
+    monkeypatch.setattr(
+        cards, "pynvml", library(nvmlDeviceGetHandleByUUID=by_name, nvmlDeviceGetPciInfo=refuse)
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
+    (card,) = devices.find_devices()[1:]
+    assert (card.name, card.title) == ("cuda:0", "Card 7")
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "PCI_BUS_ID"), ("FASTEST_FIRST",) * 2])

@@ -21,6 +21,7 @@ class Counting(FakeDevice):
 
     refusals = 0
     always = False
+    problem = DeviceMemoryError("too much is pinned")
 
     def host_buffer(self, num_bytes):
         self.buffer = super().host_buffer(num_bytes)
@@ -29,7 +30,7 @@ class Counting(FakeDevice):
     def check_growth(self, num_bytes):
         if num_bytes > 0 and (self.buffer.pinned or self.always):
             self.refusals += 1
-            raise DeviceMemoryError("too much is pinned")
+            raise self.problem
         super().check_growth(num_bytes)
 
 
@@ -46,8 +47,15 @@ def load(home):
     return open_model(command, EngineSettings(home=home, threads=1), QUIET)
 
 
-def test_load_when_refused_while_memory_is_pinned_then_again_without(converted_home, device):
+@pytest.mark.parametrize(
+    "refusal",
+    [DeviceMemoryError, lambda words: RuntimeError(f"CUBLAS_STATUS_ALLOC_FAILED {words}")],
+)
+def test_load_when_refused_while_memory_is_pinned_then_again_without(
+    converted_home, device, refusal
+):
     """Cases M-12 and M-02: one more try, both figures in a warning, and the model answers."""
+    device.problem = refusal("too much is pinned")
     model = load(converted_home)
     try:
         assert device.refusals == 1

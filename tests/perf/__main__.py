@@ -16,6 +16,8 @@ BENCHES: dict[str, str] = {
     "same": "tests.perf.same",
     "kernels": "tests.perf.kernels",
     "ui": "tests.perf.ui",
+    "replay": "tests.perf.replay",
+    "report": "tests.perf.report",
 }
 """Without a name it is `versus`: decode against transformers, in one run."""
 

@@ -158,6 +158,11 @@ class EngineClient:
         """Of the engine."""
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the engine still runs."""
+        return self._process.poll() is None
+
     def send(self, command: Command) -> None:
         """Write one command."""
         assert self._process.stdin is not None
@@ -169,10 +174,15 @@ class EngineClient:
         self.send(command)
         return self._wait(Loaded, command.id, seen).model
 
-    def resize(self, expert_slots: int) -> ResizeApplied:
-        """Change the number of cached experts. Raises BenchError with the engine's reason."""
+    def resize(
+        self, expert_slots: int | None = None, kv_tokens: int | None = None
+    ) -> ResizeApplied:
+        """Change the number of cached experts, or of tokens that keys and values have room for.
+
+        None leaves one as it is. Raises BenchError with the engine's reason.
+        """
         name = self._name("resize")
-        self.send(Resize(id=name, expert_slots=expert_slots))
+        self.send(Resize(id=name, expert_slots=expert_slots, kv_tokens=kv_tokens))
         answer = self._until(
             lambda event: isinstance(event, ResizeApplied | ResizeRefused) and event.id == name
         )

@@ -30,6 +30,7 @@ from tests.perf.probe import probe_apart, rates_of
 from tests.perf.walk import Walk, walk_of
 
 MEMORY_ENGINE = "tests.perf.memory_engine"
+SWITCHED_ENGINE = "tests.perf.switched_engine"
 FIRST_START = 3000  # of prompts; neighbours overlap in nothing
 START_GAP = 997
 DEFAULT_POLICY = "default"
@@ -81,6 +82,13 @@ class Served:
         """Let the cache hold this share of all experts. Returns its slots. Raises BenchError."""
         return self.client.resize(max(1, round(share * self.info.num_records))).expert_slots
 
+    def set_room(self, kv_tokens: int) -> None:
+        """Keep keys and values of so many tokens, so that an older prompt makes way for the next.
+
+        Raises: BenchError.
+        """
+        self.client.resize(kv_tokens=max(kv_tokens, KV_FLOOR_TOKENS))
+
     def set_policy(self, name: str) -> str:
         """Serve misses by the policy of this name, or by the engine's own. Returns its name."""
         policy = self.policy if name == DEFAULT_POLICY else MissPolicy(name)
@@ -104,9 +112,14 @@ class Served:
 
 @contextmanager
 def served(
-    options: argparse.Namespace, kv_tokens: int, shares: Sequence[float]
+    options: argparse.Namespace,
+    kv_tokens: int,
+    shares: Sequence[float],
+    switch: Path | None = None,
 ) -> Iterator[Served]:
     """Start an engine and load the model with room for the largest share.
+
+    With `switch` it is `tests.perf.switched_engine`, which reads that file before each chunk.
 
     Raises: BenchError with the engine's own sentence.
     """
@@ -118,13 +131,13 @@ def served(
         if options.vram_gb:
             stack.enter_context(ballast(device, options.vram_gb))
         folder = Path(options.model)
-        in_memory = folder.is_dir() and _is_in_memory(folder)
-        client = stack.enter_context(
-            EngineClient(
-                "--home", str(home), "--threads", str(options.threads), "--log-level", "warning",
-                module=MEMORY_ENGINE if in_memory else ENGINE, cores=options.cores,
-            )
-        )  # fmt: skip
+        module = MEMORY_ENGINE if folder.is_dir() and _is_in_memory(folder) else ENGINE
+        words = ["--home", str(home), "--threads", str(options.threads), "--log-level", "warning"]
+        if switch is not None:
+            words += ["--switch", str(switch)]
+            words += ["--engine", module] if module == MEMORY_ENGINE else []
+            module = SWITCHED_ENGINE
+        client = stack.enter_context(EngineClient(*words, module=module, cores=options.cores))
         info = client.load(
             Load(
                 id="load",

@@ -63,12 +63,15 @@ def _rows(bench: Served, options: argparse.Namespace) -> list[dict[str, Any]]:
             continue
         for name, batch in product(options.policy, options.batch):
             named = {"share": share, "policy": bench.set_policy(name), "batch": batch}
-            rows.append(named | _row(bench, options, batch, slots))
+            rows.append(named | row(bench, options, batch, slots))
     return rows
 
 
-def _row(bench: Served, options: argparse.Namespace, batch: int, slots: int) -> dict[str, Any]:
-    """Measure one row: warm-up, then the median of the repeats."""
+def row(bench: Served, options: argparse.Namespace, batch: int, slots: int) -> dict[str, Any]:
+    """Measure one row: warm-up, then the median of the repeats.
+
+    Of `options` it reads prompt, tokens, repeats and warm_up.
+    """
     span = options.prompt + options.tokens
     starts = bench.starts((options.repeats + options.warm_up) * batch, span)
     warm, timed = starts[: options.warm_up * batch], starts[options.warm_up * batch :]
@@ -94,7 +97,8 @@ def _row(bench: Served, options: argparse.Namespace, batch: int, slots: int) -> 
 def speed(bench: Served, runs: Sequence[Sequence[Reply]], prompt_tokens: int) -> dict[str, Any]:
     """Return a row's figures from runs of one or more replies at once."""
     rates = [decode_rate(replies) for replies in runs]
-    traces = [reply.finished.trace for replies in runs for reply in replies if reply.finished]
+    ends = [reply.finished for replies in runs for reply in replies if reply.finished]
+    traces = [end.trace for end in ends]
     batch = len(runs[0])
     middle = median(rates)
     hit = median([trace.hit_share for trace in traces])
@@ -112,6 +116,8 @@ def speed(bench: Served, runs: Sequence[Sequence[Reply]], prompt_tokens: int) ->
         "all": rates,
         "trace": batch * median([trace.decode_tokens_per_s for trace in traces]),
         "each": middle / batch,
+        "ttft s": median([reply.ttft_s for replies in runs for reply in replies]),
+        "reused": sum(end.usage.reused_tokens for end in ends),
         "hit": hit,
         "q": fills / (fills + on_cpu) if fills + on_cpu else None,
         "link GB/s": median([trace.fill_gbps for trace in traces]),

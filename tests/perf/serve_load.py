@@ -1,8 +1,8 @@
 """Loading a model: `dev.py bench load`.
 
 The engine's own reading of the experts, from the disk and from the system's page cache, beside
-plain sequential reads of the same file. Cold means that the system was told to forget the file,
-which it does on Linux for files on a real disk.
+plain sequential reads of the same file, by one reader and by several. Cold means that the system
+was told to forget the file, which it does on Linux for files on a real disk.
 """
 
 import argparse
@@ -10,10 +10,9 @@ import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from engine.checkpoint.ftw import FtwReader
 from engine.loader.locate import BUILTIN, locate_model
@@ -24,7 +23,11 @@ from tests.perf.limits import GB
 from tests.perf.serve import common_parser, first_device, run
 from tests.perf.tables import median, report
 
-COLUMNS = ("from", "GB", "plain GB/s", "engine GB/s", "of plain", "load s", "pool GB/s")
+READERS = 4
+COLUMNS = (
+    "from", "GB", "plain GB/s", "readers GB/s", "engine GB/s", "of plain", "of readers", "load s",
+    "pool GB/s",
+)  # fmt: skip
 READ_BYTES = 16 << 20
 
 
@@ -59,20 +62,24 @@ def main(arguments: list[str] | None = None) -> int:
         if options.model == BUILTIN:
             folder = locate_model(BUILTIN, home, lambda *_: None, lambda: False)
         bank = folder / FtwReader(folder).index.files[0].name
-        rows = [_row(options, home.root, folder, bank, cold) for cold in (True, False)]
+        rows = [row(options, home.root, folder, bank, cold) for cold in (True, False)]
     report(f"load: {folder.name}, {options.device or first_device()}", rows, COLUMNS, options.json)
     return 0
 
 
-def _row(
+def row(
     options: argparse.Namespace, home: Path, folder: Path, bank: Path, cold: bool
 ) -> dict[str, Any]:
-    plain, ours, loads = [], [], []
+    """Measure one row. Of `options` it reads device, threads, cores and repeats."""
+    plain, several, ours, loads = [], [], [], []
     num_bytes = bank.stat().st_size
     for _ in range(options.repeats):
         if cold:
             forget(bank)
         plain.append(num_bytes / sequential_s(bank))
+        if cold:
+            forget(bank)
+        several.append(num_bytes / sequential_s(bank, READERS))
         if cold:
             forget(bank)
         rate, load_s = _load(options, home, folder)
@@ -83,8 +90,10 @@ def _row(
         "from": "disk" if cold else "page cache",
         "GB": num_bytes / GB,
         "plain GB/s": median(plain) / GB,
+        "readers GB/s": median(several) / GB,
         "engine GB/s": median(ours) / GB if ours else None,
         "of plain": median(ours) / median(plain) if ours else None,
+        "of readers": median(ours) / median(several) if ours else None,
         "load s": median(loads),
         "pool GB/s": num_bytes / GB / median(loads),
     }
@@ -101,13 +110,23 @@ def _load(options: argparse.Namespace, home: Path, folder: Path) -> tuple[float 
     return stage.rate, info.load_s
 
 
-def sequential_s(path: Path) -> float:
-    """Return the seconds of reading a file once, in order, into memory that is there already."""
-    buffer = memoryview(np.zeros(READ_BYTES, np.uint8)).cast("B")
+def sequential_s(path: Path, readers: int = 1) -> float:
+    """Return the seconds of reading a file once, in order, into memory that is there already.
+
+    Several readers take turns: each reads the next part that nobody has.
+    """
+    parts = iter(range(0, path.stat().st_size, READ_BYTES))  # one step of it holds the GIL
+    buffers = [bytearray(READ_BYTES) for _ in range(readers)]
+
+    def read(buffer: bytearray) -> None:
+        with path.open("rb", buffering=0) as file:
+            for place in parts:
+                file.seek(place)
+                file.readinto(buffer)
+
     start = time.perf_counter()
-    with path.open("rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
+    with ThreadPoolExecutor(readers) as pool:
+        list(pool.map(read, buffers))
     return time.perf_counter() - start
 
 

@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
             except BenchError as problem:
                 print(f"share {share}: {problem}", flush=True)
                 continue
-            for row in (*_fresh(bench, options, share), *_turns(bench, options, share)):
+            new = [fresh(bench, share, tokens, options.repeats) for tokens in options.prompts]
+            for row in (*new, *_turns(bench, options, share)):
                 rows.append({"share": share, "slots": slots, **row})
         probe, info = bench.probe, bench.info
     report(
@@ -47,15 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
     return int(any(row["right"] != "all" for row in rows))
 
 
-def _fresh(bench: Served, options: argparse.Namespace, share: float) -> list[dict[str, Any]]:
-    """Return a row for each length; the first prompt of each warms up."""
-    rows = []
-    for tokens in options.prompts:
-        starts = bench.starts(options.repeats + 1, tokens)
-        replies = [bench.say(start, tokens, REPLY_TOKENS) for start in starts][1:]
-        good, count = _judge(bench, starts[1:], tokens, replies)
-        rows.append(_row("fresh", bench, share, replies) | {"right": _right(good, count)})
-    return rows
+def fresh(bench: Served, share: float, tokens: int, repeats: int) -> dict[str, Any]:
+    """Return the row of new prompts of one length, behind one that warms up."""
+    starts = bench.starts(repeats + 1, tokens)
+    replies = [bench.say(start, tokens, REPLY_TOKENS) for start in starts][1:]
+    good, count = _judge(bench, starts[1:], tokens, replies)
+    return _row("fresh", bench, share, replies) | {"right": _right(good, count)}
 
 
 def _turns(bench: Served, options: argparse.Namespace, share: float) -> list[dict[str, Any]]:

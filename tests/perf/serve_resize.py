@@ -26,30 +26,48 @@ def main(arguments: list[str] | None = None) -> int:
     tokens = (options.resizes + 2) * options.every
     large = min(1.0, options.from_share + options.by_share)
     with served(options, options.prompt + tokens + 16, [large]) as bench:
-        bench.set_share(options.from_share)
-        quiet = bench.say(FIRST_START, options.prompt, tokens)
-        before = bench.walk.judge(FIRST_START, options.prompt, quiet.text)
-        moved, reply = _resizes(bench, options, tokens, large)
-        after = bench.walk.judge(FIRST_START, options.prompt, reply.text)
-        info, record_bytes = bench.info, bench.sizes.record
-    is_same = before == after and after[0] == after[1] and quiet.text == reply.text
-    rows = [
-        _row(name, part, record_bytes)
-        for name, part in (("grow", moved[::2]), ("shrink", moved[1::2]), ("all", moved))
-        if part
-    ]
-    gap_ms = longest_gap_s(reply) * 1e3
-    rows[-1] |= {"text gap ms": gap_ms, "right": "all" if is_same else "changed"}
-    quiet_gap_ms = longest_gap_s(quiet) * 1e3
+        rows, found = measure(bench, options)
+        info = bench.info
     report(
         f"resize: {info.name}, {options.resizes} times by {options.by_share:.0%} of the pool in a "
-        f"reply of {tokens} tokens; without resizes the longest gap was {quiet_gap_ms:.1f} ms",
+        f"reply of {tokens} tokens; without resizes the longest gap was "
+        f"{found['quiet gap ms']:.1f} ms",
         rows,
         COLUMNS,
         options.json,
-        pauses_ms=[one.pause_ms for one in moved],
+        pauses_ms=found["pauses ms"],
     )
-    return int(not is_same)
+    return int(rows[-1]["right"] != "all")
+
+
+def measure(
+    bench: Served, options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return rows for growing, shrinking and both, and what they were made of.
+
+    Of `options` it reads prompt, every, resizes, from_share and by_share.
+    """
+    tokens = (options.resizes + 2) * options.every
+    large = min(1.0, options.from_share + options.by_share)
+    bench.set_share(options.from_share)
+    quiet = bench.say(FIRST_START, options.prompt, tokens)
+    before = bench.walk.judge(FIRST_START, options.prompt, quiet.text)
+    moved, reply = _resizes(bench, options, tokens, large)
+    after = bench.walk.judge(FIRST_START, options.prompt, reply.text)
+    is_same = before == after and after[0] == after[1] and quiet.text == reply.text
+    rows = [
+        _row(name, part, bench.sizes.record)
+        for name, part in (("grow", moved[::2]), ("shrink", moved[1::2]), ("all", moved))
+        if part
+    ]
+    rows[-1] |= {
+        "text gap ms": longest_gap_s(reply) * 1e3,
+        "right": "all" if is_same else "changed",
+    }
+    return rows, {
+        "quiet gap ms": longest_gap_s(quiet) * 1e3,
+        "pauses ms": [one.pause_ms for one in moved],
+    }
 
 
 def longest_gap_s(reply: Reply) -> float:

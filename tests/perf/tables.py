@@ -39,7 +39,7 @@ def describe(facts: Mapping[str, Any]) -> str:
 
 def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the rows under their columns; None and missing values are a dash."""
-    lines = [list(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
+    lines = [list(columns), *([cell(row.get(name)) for name in columns] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -63,7 +63,8 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a figure as tables show it."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.forward import ForwardBatch
+from engine.runner.chooser import Recorder, Recording
 from engine.runner.model_runner import StepOutput
 
 
@@ -23,7 +24,7 @@ class StepBuffers:
 
     Attributes:
         token_ids, positions: int32 [R]; a step leaves in them what the next one of the same rows
-            begins with, if each takes its likeliest token.
+            begins with, if each takes its likeliest token. Another may be put in its place.
         page_table: int32 [R, P]; a row's unused tail holds any valid page.
         logits: float32 [R, V].
         greedy_ids: int32 [R]; the likeliest id of each row, -1 if a logit is not a number. May be
@@ -55,14 +56,6 @@ class Nodes(Protocol):
         ...
 
 
-class Recording(Protocol):
-    """A recorded step."""
-
-    def replay(self) -> None:
-        """Queue it once more."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class StepMaker:
     """How steps come to be and what surrounds them.
@@ -78,7 +71,7 @@ class StepMaker:
 
     nodes: Callable[[int], Nodes]
     is_ready: Callable[[int], bool]
-    record: Callable[[Callable[[int], None]], Recording]
+    record: Recorder
     wake: Callable[[Sequence[int]], None]
     check: Callable[[], None]
 
@@ -109,18 +102,17 @@ class CapturedDecode:
         self._whole_rows = groups[0] if len(groups) == 1 else 0
         steps = [self._step(rows) for rows in groups]
         self._maker.wake(groups)
-        outputs: list[StepOutput] = []
+        parts: list[tuple[Tensor, Tensor]] = []
         first = 0
         for rows, (nodes, recording) in zip(groups, steps, strict=True):
             self._give(nodes.buffers, batch, first)
             recording.replay()
-            outputs.append(StepOutput(nodes.buffers.logits, nodes.buffers.greedy_ids))
-            if rows < batch.num_tokens:  # the next group may overwrite it
-                outputs[-1] = StepOutput(*(one.clone() for one in outputs[-1]))
+            if rows == batch.num_tokens:
+                return _output(nodes.buffers)
+            # the next group may overwrite it
+            parts.append((nodes.buffers.logits.clone(), nodes.buffers.greedy_ids.clone()))
             first += rows
-        if len(outputs) == 1:
-            return outputs[0]
-        return StepOutput(*(torch.cat(parts) for parts in zip(*outputs, strict=True)))
+        return StepOutput(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def go_on(self, page_tables: Tensor) -> StepOutput | None:
         """Queue the last step once more, with what it left in its buffers."""
@@ -130,7 +122,11 @@ class CapturedDecode:
         self._give_tables(nodes.buffers, page_tables, 0)
         self._maker.wake((self._whole_rows,))
         recording.replay()
-        return StepOutput(nodes.buffers.logits, nodes.buffers.greedy_ids)
+        return _output(nodes.buffers)
+
+    def record(self, launch: Callable[[int], None]) -> Recording:
+        """Record other work of the device."""
+        return self._maker.record(launch)
 
     def check(self) -> None:
         """Raise DeviceError if a finished step went wrong."""
@@ -174,3 +170,7 @@ class CapturedDecode:
         if last is None or last.whole is not tables or last.first != first:
             buffers.page_table[:, : tables.shape[1]].copy_(tables[first : first + rows])
             self._tables[rows] = _Tables(tables, first)
+
+
+def _output(buffers: StepBuffers) -> StepOutput:
+    return StepOutput(buffers.logits, buffers.greedy_ids, buffers.token_ids)

@@ -15,9 +15,10 @@ from engine.forward import PAGE_TOKENS, ForwardBatch
 from engine.models.base import Model
 from engine.protocol.errors import InternalError
 from engine.protocol.messages import Sampling
-from engine.runner.sampler import RowSampler, sample
+from engine.runner.chooser import Chooser, Recording
+from engine.runner.sampler import Past, RowSampler, sample, take_the_likeliest
 from engine.runner.work import RowWork
-from kernels.device.base import Device
+from kernels.device.base import Device, memory_refusals
 
 
 class StepHandle(Protocol):
@@ -32,10 +33,18 @@ class StepHandle(Protocol):
 
 
 class StepOutput(NamedTuple):
-    """What a decode program leaves: logits [R, V] float32 and each row's likeliest id [R]."""
+    """What a decode program leaves.
+
+    Attributes:
+        logits: [R, V] float32.
+        greedy_ids: [R], each row's likeliest id, -1 if a logit is not a number.
+        next_ids: [R], the ids that `go_on` begins with: the likeliest, unless others are written
+            over them. None = it cannot go on.
+    """
 
     logits: Tensor
     greedy_ids: Tensor
+    next_ids: Tensor | None = None
 
 
 class DecodeProgram(Protocol):
@@ -46,11 +55,15 @@ class DecodeProgram(Protocol):
         ...
 
     def go_on(self, page_tables: Tensor) -> StepOutput | None:
-        """Queue the last step's rows once more, each with its likeliest token, one place on.
+        """Queue the last step's rows once more, each with its `next_ids`, one place on.
 
         Shapes: page_tables [B, P], of the same rows in the same order.
         Returns: None, and nothing is queued, if the last step's buffers cannot serve as they are.
         """
+        ...
+
+    def record(self, launch: Callable[[int], None]) -> Recording:
+        """Record what `launch` queues after a step. Raises KernelError where it cannot be."""
         ...
 
     def check(self) -> None:
@@ -59,7 +72,10 @@ class DecodeProgram(Protocol):
 
 
 class _Ahead(NamedTuple):
-    """Greedy rows of the last step: next positions, and ids that lie with the program only."""
+    """The last step's rows if each was sampled: what goes on with them, and ids not yet noted.
+
+    `positions` are the next ones, () if the program's buffers cannot go on.
+    """
 
     rows: tuple[int, ...]
     positions: tuple[int, ...]
@@ -108,6 +124,8 @@ class ModelRunner:
         self._seam, self._device = device, device.torch_device
         self.latency = 0 if program is None else 1
         self._rows: list[RowSampler | None] = [None] * max_rows
+        self._pasts = [Past(model.spec.vocab_size, self._device) for _ in self._rows]
+        self._chooser = Chooser(max_rows, self._device, None if program is None else program.record)
         self._last_ids = torch.zeros(max_rows, dtype=torch.int64, device=self._device)
         self._ahead: _Ahead | None = None
         self._table_key: tuple[tuple[int, ...], ...] = ()
@@ -134,10 +152,9 @@ class ModelRunner:
         """
         if not 0 <= row < len(self._rows) or self._rows[row] is not None:
             raise ValueError(f"row {row} of {len(self._rows)} is not free")
-        opened = RowSampler(sampling, seed, self._model.spec.vocab_size, self._device)
+        opened = RowSampler(sampling, seed, self._pasts[row])
         opened.note_prompt(prompt_ids)
-        if opened.has_penalty and output_ids:
-            opened.note_output(torch.tensor(output_ids, device=self._device))
+        opened.note_output(output_ids)
         self._rows[row] = opened
 
     def close_row(self, row: int) -> None:
@@ -146,15 +163,19 @@ class ModelRunner:
 
     def close(self) -> None:
         """Let go of model and recordings, so that their memory can go back; the last call."""
+        self._chooser.close()
         del self._model, self._kv, self._program
         self._ahead = None
         self._rows.clear()
+        self._pasts.clear()
 
+    @memory_refusals()
     @torch.inference_mode()
     def launch(self, phase: Literal["prefill", "decode"], works: Sequence[RowWork]) -> StepHandle:
         """Run one step: one prompt chunk, or one token of each of several rows.
 
-        Raises: ValueError for works that are no such step; nothing has run then.
+        Raises: ValueError for works that are no such step, when nothing has run; one of
+            MEMORY_ERRORS.
         """
         rows = [self._check(phase, work) for work in works]
         if not works or (phase == "prefill" and len(works) != 1):
@@ -167,8 +188,8 @@ class ModelRunner:
         positions = [works[i].context_tokens for i in sampled]
         if phase == "decode" and self._program is not None:
             output = self._program.run(batch)
-            if len(sampled) == len(works) and _take_the_likeliest(chosen):
-                return self._look_ahead(works, output.greedy_ids)
+            if len(sampled) == len(works):
+                return self._look_ahead(works, rows, output)
             ids = self._pick(output, sampled, chosen, positions)
         else:
             logits = self._model.forward(batch)
@@ -182,25 +203,37 @@ class ModelRunner:
     def _go_on(self, works: Sequence[RowWork], rows: Sequence[RowSampler]) -> _Step | None:
         """Queue the last decode step once more if that is what `works` ask; else tidy up after it.
 
-        Then nothing is copied to the device, and no kernel runs beside the program's.
+        Then no token is copied, and only rows that do not take their likeliest need more kernels
+        than the program's.
         """
         ahead = self._ahead
         if ahead is None or self._program is None:
             return None
         asked = tuple(work.row for work in works), tuple(work.start for work in works)
         goes_on = all(work.sample and not work.tokens for work in works)
-        if goes_on and asked == (ahead.rows, ahead.positions) and _take_the_likeliest(rows):
+        if goes_on and asked == (ahead.rows, ahead.positions):
             output = self._program.go_on(self._page_tables(works))
             if output is not None:
-                return self._look_ahead(works, output.greedy_ids)
+                # Should choosing fail: the buffers are a place further, but the old ids are kept.
+                self._ahead = ahead._replace(positions=())
+                return self._look_ahead(works, rows, output)
         places = torch.tensor(ahead.rows).to(self._device, non_blocking=True)
         self._last_ids.index_copy_(0, places, ahead.ids.to(torch.int64).clamp(min=0))
         self._ahead = None  # last: a device without memory is asked again
         return None
 
-    def _look_ahead(self, works: Sequence[RowWork], ids: Tensor) -> _Step:
-        rows = tuple(work.row for work in works)
-        self._ahead = _Ahead(rows, tuple(work.context_tokens for work in works), ids)
+    def _look_ahead(
+        self, works: Sequence[RowWork], rows: Sequence[RowSampler], output: StepOutput
+    ) -> _Step:
+        """Take a token of each row of a program's step, so that the next one can go on from it."""
+        positions = tuple(work.context_tokens for work in works)
+        logits, ids, next_ids = output
+        if not take_the_likeliest(rows):
+            if next_ids is None:
+                ids = sample(logits, rows, positions)
+            else:
+                ids = self._chooser.choose(logits, next_ids, rows, positions)
+        self._ahead = _Ahead(tuple(work.row for work in works), positions, ids)
         return self._step(ids)
 
     def _step(self, ids: Tensor) -> _Step:
@@ -214,16 +247,13 @@ class ModelRunner:
         rows: Sequence[RowSampler],
         positions: Sequence[int],
     ) -> Tensor:
-        """Choose from a program's output; its likeliest ids are those of plain greedy rows."""
-        logits, greedy_ids = output
+        """Choose for some of a program's rows."""
         if not sampled:
             return self._last_ids[:0]
-        if len(sampled) < logits.shape[0]:
-            wanted = torch.tensor(sampled).to(self._device, non_blocking=True)
-            logits, greedy_ids = logits[wanted], greedy_ids[wanted]
-        if _take_the_likeliest(rows):
-            return greedy_ids.to(torch.int64)
-        return sample(logits, rows, positions)
+        wanted = torch.tensor(sampled).to(self._device, non_blocking=True)
+        if take_the_likeliest(rows):
+            return output.greedy_ids[wanted].to(torch.int64)
+        return sample(output.logits[wanted], rows, positions)
 
     def _check(self, phase: str, work: RowWork) -> RowSampler:
         sampler = self._rows[work.row]
@@ -284,10 +314,6 @@ class ModelRunner:
             self._tables = torch.tensor(padded).to(self._device, non_blocking=True)
             self._table_key = key
         return self._tables
-
-
-def _take_the_likeliest(rows: Sequence[RowSampler]) -> bool:
-    return all(row.is_greedy and not row.has_penalty for row in rows)
 
 
 def _nothing_to_check() -> None:

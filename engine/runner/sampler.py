@@ -6,7 +6,9 @@ Order: repetition penalty, presence and frequency penalty, temperature, top-k, t
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from torch import Tensor
 from engine.protocol.messages import Sampling
 from kernels.reference.sampling import (
     Filters,
-    draw,
+    draw_rows,
     greedy,
     penalise_counts,
     penalise_repetition,
@@ -33,63 +35,179 @@ def uniform(seed: int, position: int) -> float:
     return (word >> (64 - UNIFORM_BITS)) / (1 << UNIFORM_BITS)
 
 
-class RowSampler:
-    """One row's sampling options, and the counts that its penalties need, on the device.
+class Past:
+    """What a row's penalties count, on the device; the replies of a row use it one after another.
+
+    Its tensors keep their addresses, so that recorded kernels go on with the next reply.
+    """
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self.device = device
+        self._vocab_size = vocab_size
+        self._seen: Tensor | None = None
+        self._counts: Tensor | None = None
+
+    @property
+    def seen(self) -> Tensor:
+        """Which tokens occurred in prompt or output: bool [V]."""
+        if self._seen is None:
+            self._seen = torch.zeros(self._vocab_size, dtype=torch.bool, device=self.device)
+        return self._seen
+
+    @property
+    def counts(self) -> Tensor:
+        """How often each token was output: float32 [V]."""
+        if self._counts is None:
+            self._counts = torch.zeros(self._vocab_size, device=self.device)
+        return self._counts
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """How earlier tokens change the logits, and which those are.
 
     The repetition penalty counts prompt and output, presence and frequency the output only.
     """
 
-    def __init__(
-        self, sampling: Sampling, seed: int, vocab_size: int, device: torch.device
-    ) -> None:
-        self._sampling, self._seed = sampling, seed
-        self._filters = Filters(
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
-        )
-        self._seen: Tensor | None = None  # [V] bool
-        self._counts: Tensor | None = None  # [V] float32
-        if sampling.repetition_penalty != 1.0:
-            self._seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-        if sampling.presence_penalty or sampling.frequency_penalty:
-            self._counts = torch.zeros(vocab_size, dtype=torch.float32, device=device)
+    repetition: float
+    presence: float
+    frequency: float
+    past: Past
 
     @property
-    def is_greedy(self) -> bool:
-        """Whether the likeliest token is taken (after penalties, if any)."""
-        return self._sampling.temperature == 0.0
+    def has_seen(self) -> bool:
+        """Whether `past.seen` is in use."""
+        return self.repetition != 1.0
 
     @property
-    def has_penalty(self) -> bool:
-        """Whether earlier tokens change the logits."""
-        return self._seen is not None or self._counts is not None
+    def has_counts(self) -> bool:
+        """Whether `past.counts` is in use."""
+        return bool(self.presence or self.frequency)
 
-    def uniform(self, position: int) -> float:
-        """Return the random number for the token at `position`; 0.0 if none is needed."""
-        return 0.0 if self.is_greedy else uniform(self._seed, position)
-
-    def note_prompt(self, ids: Sequence[int]) -> None:
-        """Count tokens that were given."""
-        if self._seen is not None and ids:
-            self._seen.index_fill_(0, torch.tensor(ids, device=self._seen.device), True)
+    @property
+    def strengths(self) -> tuple[float, float, float]:
+        """How much they change, whatever is counted."""
+        return self.repetition, self.presence, self.frequency
 
     def note_output(self, ids: Tensor) -> None:
         """Count tokens that were chosen. Shapes: ids [n] int64 on the device, none negative."""
-        if self._seen is not None:
-            self._seen.index_fill_(0, ids, True)
-        if self._counts is not None:
-            self._counts.index_add_(0, ids, self._counts.new_ones(1).expand(ids.shape[0]))
+        if self.has_seen:
+            self.past.seen.index_fill_(0, ids, True)
+        if self.has_counts:
+            ones = self.past.counts.new_ones(1).expand(ids.shape[0])
+            self.past.counts.index_add_(0, ids, ones)
 
-    def choose(self, logits: Tensor, number: Tensor) -> Tensor:
-        """Choose a token. Shapes: logits [V], number [] float64 in [0, 1) -> [1] int64."""
-        sampling = self._sampling
-        if self._seen is not None:
-            logits = penalise_repetition(logits, self._seen, sampling.repetition_penalty)
-        if self._counts is not None:
-            presence, frequency = sampling.presence_penalty, sampling.frequency_penalty
-            logits = penalise_counts(logits, self._counts, presence, frequency)
-        if self.is_greedy:
-            return greedy(logits.unsqueeze(0))
-        return draw(logits, self._filters, number)
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a row's tokens are chosen, but for the random number. `filters` = None: the likeliest."""
+
+    filters: Filters | None
+    penalties: Penalties | None
+
+    @property
+    def strengths(self) -> tuple[float, float, float] | None:
+        """Of the penalties, if there are any."""
+        return None if self.penalties is None else self.penalties.strengths
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the likeliest of the logits as they are."""
+        return self.filters is None and self.penalties is None
+
+
+class RowSampler:
+    """One reply's sampling options; `past` belongs to its row and is begun anew."""
+
+    def __init__(self, sampling: Sampling, seed: int, past: Past) -> None:
+        self._seed = seed
+        penalties = Penalties(
+            sampling.repetition_penalty,
+            sampling.presence_penalty,
+            sampling.frequency_penalty,
+            past,
+        )
+        filters = Filters(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+        self.way = Way(
+            None if sampling.temperature == 0.0 else filters,
+            penalties if penalties.has_seen or penalties.has_counts else None,
+        )
+        if penalties.has_seen:
+            past.seen.zero_()
+        if penalties.has_counts:
+            past.counts.zero_()
+
+    def uniform(self, position: int) -> float:
+        """Return the random number for the token at `position`; 0.0 if none is needed."""
+        return 0.0 if self.way.filters is None else uniform(self._seed, position)
+
+    def note_prompt(self, ids: Sequence[int]) -> None:
+        """Count tokens that were given."""
+        penalties = self.way.penalties
+        if penalties is not None and penalties.has_seen and ids:
+            past = penalties.past
+            past.seen.index_fill_(0, torch.tensor(ids, device=past.device), True)
+
+    def note_output(self, ids: Sequence[int]) -> None:
+        """Count tokens that were chosen earlier."""
+        penalties = self.way.penalties
+        if penalties is not None and ids:
+            penalties.note_output(torch.tensor(ids, device=penalties.past.device))
+
+
+def take_the_likeliest(rows: Sequence[RowSampler]) -> bool:
+    """Return whether no row needs more than the highest of its logits."""
+    return all(row.way.is_plain for row in rows)
+
+
+def numbers(rows: Sequence[RowSampler], positions: Sequence[int]) -> Tensor:
+    """Return each row's random number for the token at its position: [B] float64 on the host."""
+    pairs = zip(rows, positions, strict=True)
+    return torch.tensor([row.uniform(at) for row, at in pairs], dtype=torch.float64)
+
+
+def choose(logits: Tensor, ways: Sequence[Way], uniforms: Tensor, ids: Tensor) -> None:
+    """Put the chosen tokens over the likeliest ones in `ids`, and count them.
+
+    Neighbours whose ways differ at most in what their penalties count share kernels.
+    Shapes: logits [B, V] float32, uniforms [B] float64; ids [B] of any integers, -1 for a row whose
+    logits hold NaN. Does not wait for the device.
+    """
+    noted: list[tuple[Penalties, Tensor]] = []
+    first = 0
+    for (filters, _), run in groupby(ways, key=lambda way: (way.filters, way.strengths)):
+        same = list(run)
+        part = slice(first, first + len(same))
+        first = part.stop
+        if same[0].is_plain:
+            continue
+        penalties = [way.penalties for way in same if way.penalties is not None]
+        changed = penalised(logits[part], penalties) if penalties else logits[part]
+        if filters is None:
+            ids[part] = chosen = greedy(changed)
+        else:
+            ids[part] = chosen = draw_rows(changed, filters, uniforms[part])
+        if penalties:
+            counted = chosen.clamp(min=0).unsqueeze(1).unbind(0)
+            noted += zip(penalties, counted, strict=True)
+    for one, chosen in noted:  # last: a device without memory is asked again
+        one.note_output(chosen)
+
+
+def penalised(logits: Tensor, penalties: Sequence[Penalties]) -> Tensor:
+    """Return what each row's penalties, all as strong, make of its logits. Shapes: [B, V]."""
+    first = penalties[0]
+    if first.has_seen:
+        seen = _rows([one.past.seen for one in penalties])
+        logits = penalise_repetition(logits, seen, first.repetition)
+    if first.has_counts:
+        counts = _rows([one.past.counts for one in penalties])
+        logits = penalise_counts(logits, counts, first.presence, first.frequency)
+    return logits
+
+
+def _rows(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(list(tensors))
 
 
 def sample(logits: Tensor, rows: Sequence[RowSampler], positions: Sequence[int]) -> Tensor:
@@ -98,15 +216,12 @@ def sample(logits: Tensor, rows: Sequence[RowSampler], positions: Sequence[int])
     Shapes: logits [B, V] float32; `positions` are those of the new tokens -> [B] int64, -1 for a
     row whose logits hold NaN. Does not wait for the device.
     """
-    if all(row.is_greedy and not row.has_penalty for row in rows):
+    if take_the_likeliest(rows):
         return greedy(logits)
-    numbers = [row.uniform(position) for row, position in zip(rows, positions, strict=True)]
-    uniforms = torch.tensor(numbers, dtype=torch.float64).to(logits.device, non_blocking=True)
-    chosen = [
-        row.choose(one, number)
-        for row, one, number in zip(rows, logits.unbind(0), uniforms.unbind(0), strict=True)
-    ]
-    for row, ids in zip(rows, chosen, strict=True):
-        if row.has_penalty:
-            row.note_output(ids.clamp(min=0))
-    return torch.cat(chosen)
+    uniforms = numbers(rows, positions).to(logits.device, non_blocking=True)
+    if any(row.way.is_plain for row in rows):
+        ids = greedy(logits)
+    else:
+        ids = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
+    choose(logits, [row.way for row in rows], uniforms, ids)
+    return ids

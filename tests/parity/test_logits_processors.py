@@ -53,7 +53,7 @@ def test_weights_when_filtered_then_transformers_distribution(filters: Filters, 
     for warper in warpers(filters):
         scores = warper(ids, scores)
     expected = torch.softmax(scores[0].double(), 0)
-    got = weights(logits_of(seed), filters)
+    (got,) = weights(logits_of(seed).unsqueeze(0), filters)
     torch.testing.assert_close(got / got.sum(), expected, rtol=1e-5, atol=1e-9)
 
 

@@ -14,6 +14,7 @@ from engine.protocol.errors import InternalError
 from engine.protocol.messages import Sampling
 from engine.runner.model_runner import ModelRunner
 from engine.runner.work import RowWork
+from kernels.device.base import DeviceMemoryError
 from kernels.device.cpu import CpuDevice
 
 VOCAB = 64
@@ -34,8 +35,11 @@ class Arithmetic:
     spec: ModelSpec = field(default_factory=lambda: cast("ModelSpec", Sizes()))
     batches: list[ForwardBatch] = field(default_factory=list)
     broken: bool = False
+    problem: Exception | None = None
 
     def forward(self, batch: ForwardBatch) -> Tensor:
+        if self.problem:
+            raise self.problem
         self.batches.append(batch)
         answers = (3 * batch.token_ids + batch.positions) % VOCAB
         logits = torch.zeros(batch.num_tokens, VOCAB)
@@ -190,3 +194,29 @@ def test_open_row_when_it_is_taken_then_refused(runner: ModelRunner) -> None:
             runner.open_row(row, GREEDY, 0, (1,))
     runner.close_row(3)
     runner.open_row(3, GREEDY, 0, (1,))
+
+
+@pytest.mark.parametrize(
+    ("problem", "seen"),
+    [
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+            DeviceMemoryError,
+        ),
+        (torch.AcceleratorError("CUDA error: out of memory"), DeviceMemoryError),
+        (torch.OutOfMemoryError("CUDA out of memory."), torch.OutOfMemoryError),
+        (torch.AcceleratorError("CUDA error: unspecified launch failure"), torch.AcceleratorError),
+        (RuntimeError("The size of tensor a must match"), RuntimeError),
+    ],
+)
+def test_launch_when_a_library_of_the_card_is_out_of_memory_then_it_shows_as_memory(
+    runner: ModelRunner, model: Arithmetic, problem: RuntimeError, seen: type[Exception]
+) -> None:
+    """So a step gives memory back and goes on; other failures stay what they are."""
+    runner.open_row(0, GREEDY, 0, (1,))
+    model.problem = problem
+    with pytest.raises(seen) as caught:
+        runner.launch("prefill", [work(0, (1,), 0)])
+    assert type(caught.value) is seen
+    model.problem = None
+    assert runner.launch("prefill", [work(0, (1,), 0)]).wait() == (3,)

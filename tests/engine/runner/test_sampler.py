@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.protocol.messages import Sampling
-from engine.runner.sampler import RowSampler, sample, uniform
+from engine.runner.sampler import Past, RowSampler, sample, uniform
 
 VOCAB = 50
 CPU = torch.device("cpu")
 
 
 def row(seed: int = 0, prompt: tuple[int, ...] = (), **options: Any) -> RowSampler:
-    made = RowSampler(Sampling(**options), seed, VOCAB, CPU)
+    made = RowSampler(Sampling(**options), seed, Past(VOCAB, CPU))
     made.note_prompt(prompt)
     return made
 
@@ -58,21 +58,48 @@ def test_sample_when_the_batch_differs_then_each_row_draws_the_same() -> None:
         {"temperature": 0.0},
         {"temperature": 1.2, "top_k": 5},
         {"temperature": 0.7, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.3},
+        {"temperature": 0.7, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.3},
+        {"temperature": 0.7, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 2.0},
+        {"temperature": 0.0, "presence_penalty": 0.5},
     ]
-    logits, positions = logits_of(4), [7, 8, 9, 10]
-    alone = [
-        int(sample(logits[i : i + 1], [row(i, (1, 2), **options[i])], [positions[i]]))
-        for i in range(4)
-    ]
-    together = sample(logits, [row(i, (1, 2), **options[i]) for i in range(4)], positions)
-    assert together.tolist() == alone
-    order = [2, 0, 3, 1]
-    mixed = sample(
-        logits[order],
-        [row(i, (1, 2), **options[i]) for i in order],
-        [positions[i] for i in order],
-    )
-    assert mixed.tolist() == [alone[i] for i in order]
+    logits, positions = logits_of(7), [7, 8, 9, 10, 11, 12, 13]
+    prompts = [(1, 2), (), (), (1, 2), (3, 4), (3, 4), ()]
+
+    def rows(order: list[int]) -> list[RowSampler]:
+        return [row(i, prompts[i], **options[i]) for i in order]
+
+    alone = [int(sample(logits[i : i + 1], rows([i]), [positions[i]])) for i in range(7)]
+    for order in ([*range(7)], [2, 6, 0, 4, 3, 1, 5]):
+        ids = sample(logits[order], rows(order), [positions[i] for i in order])
+        assert ids.tolist() == [alone[i] for i in order]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(
+    "penalties",
+    [{"repetition_penalty": 1.5}, {"presence_penalty": 1.0, "frequency_penalty": 0.5}],
+    ids=str,
+)
+def test_sample_when_neighbours_have_penalties_then_each_counts_its_own(
+    temperature: float, penalties: dict[str, float]
+) -> None:
+    """Rows that share kernels, for as long as a reply; one of them is more strongly penalised."""
+    logits = logits_of(4)
+    likely = logits.topk(3).indices.tolist()
+    prompts = [tuple(likely[0]), (), tuple(likely[2]), ()]
+    options = [{"temperature": temperature, "top_k": 20, **penalties} for _ in range(4)]
+    options[3] |= {name: 2 * value for name, value in penalties.items()}
+
+    def replies(wanted: list[int]) -> list[list[int]]:
+        rows = [row(i, prompts[i], **options[i]) for i in wanted]
+        part = logits[wanted]
+        steps = [sample(part, rows, [at] * len(rows)).tolist() for at in range(15)]
+        return [list(reply) for reply in zip(*steps, strict=True)]
+
+    alone = [replies([i])[0] for i in range(4)]
+    assert len({tuple(reply) for reply in alone}) == 4
+    assert replies([0, 1, 2, 3]) == alone
+    assert replies([3, 2, 0, 1]) == [alone[i] for i in (3, 2, 0, 1)]
 
 
 def test_sample_when_seeds_differ_then_replies_differ() -> None:
@@ -130,7 +157,43 @@ def test_sample_when_logits_are_nan_then_minus_one(options: dict[str, Any]) -> N
     assert ids[1] >= 0
 
 
-def test_prompt_when_penalties_are_off_then_nothing_is_kept() -> None:
+def test_past_when_penalties_are_off_then_nothing_is_kept() -> None:
     """Counts over a large vocabulary are only paid for by rows that use them."""
-    assert not row(0, (1, 2)).has_penalty
-    assert row(0, (), presence_penalty=-0.5).has_penalty
+    made: list[str] = []
+
+    class Watched(Past):
+        @property
+        def seen(self) -> Tensor:
+            made.append("seen")
+            return super().seen
+
+        @property
+        def counts(self) -> Tensor:
+            made.append("counts")
+            return super().counts
+
+    def use(**options: Any) -> set[str]:
+        made.clear()
+        one = RowSampler(Sampling(**options), 0, Watched(VOCAB, CPU))
+        one.note_prompt((1, 2))
+        one.note_output((3,))
+        sample(logits_of(1), [one], [3])
+        return set(made)
+
+    assert use() == set()
+    assert use(repetition_penalty=1.2) == {"seen"}
+    assert use(presence_penalty=-0.5) == {"counts"}
+
+
+@pytest.mark.parametrize("options", [{"presence_penalty": 1.0}, {"repetition_penalty": 1.5}])
+def test_past_when_a_reply_begins_then_nothing_of_the_last_one_counts(
+    options: dict[str, float],
+) -> None:
+    """Replies of a row use the same memory one after another."""
+    past, logits = Past(VOCAB, CPU), torch.zeros(1, VOCAB)
+    logits[0, :2] = torch.tensor([3.0, 2.5])
+    for _ in range(2):
+        one = RowSampler(Sampling(temperature=0.0, **options), 0, past)
+        places = past.seen.data_ptr(), past.counts.data_ptr()
+        assert int(sample(logits, [one], [0])) == 0
+        assert places == (past.seen.data_ptr(), past.counts.data_ptr())

@@ -20,7 +20,7 @@ MAIL_SUMS = 64
 MAIL_HEAD_BYTES = 4096
 REPLY_HEAD_BYTES = 4096
 MAIL_ALIGN_BYTES = 64
-AHEAD_BYTES = 4096
+AHEAD_BYTES = 0
 _FLOAT_BYTES = 4
 
 
@@ -58,7 +58,7 @@ class PoolOptions:
     Attributes:
         pin: keep each thread on its CPU.
         tier: instruction set; None = the best of this machine.
-        ahead_bytes: how far ahead of a weight row memory is fetched.
+        ahead_bytes: how far ahead of a weight row memory is fetched; 0 = eight rows.
         spin_s: how long a thread without work spins before it lets others run.
         park_s: how long it stays awake before it sleeps until `wake`.
     """

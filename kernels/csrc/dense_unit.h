@@ -24,7 +24,8 @@ void dots_of(const DenseRows& rows) {
         if (!whole) row = static_cast<uint8_t*>(memcpy(rows.copy, row, row_bytes));
         by_tokens<Format::kTokens>(rows.tokens, 0, [&](int t, auto count) {
             dot<Format, decltype(count)::value, kDenseLines>(shape, row, rows.x + t * rows.padded,
-                                                rows.out + t * rows.stride + r, rows.stride);
+                                                AsTheyLie{}, rows.out + t * rows.stride + r,
+                                                rows.stride);
         });
     }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "canonical.h"
+#include "expert_scales.h"
 #include "experts.h"
 #include "formats.h"
 #include "simd.h"
@@ -12,7 +13,8 @@
 namespace freetoken {
 namespace {
 
-constexpr int kRowsAtOnce = 8;        // rows of down in one pass over the columns
+constexpr int kFewTokens = 2;  // above it, scaled inputs fill the first cache: gate, then up
+constexpr int kRowsAtOnce = kAheadRows;  // rows of down in one pass over the columns
 
 // Rows that can be read in whole parts.
 struct Rows {
@@ -30,59 +32,6 @@ FREETOKEN_INLINE Rows whole_rows(const Shape& s, const uint8_t* rows, int count,
         memset(w.rows + r * stride + s.row_bytes, 0, stride - s.row_bytes);
     }
     return {w.rows, stride};
-}
-
-// --- the inputs of gate and up -------------------------------------------------------------------
-
-// The scales of one part of the columns, times kFp8Scale, one a value, split.
-template <class Format>
-FREETOKEN_INLINE void part_scales(const Shape& s, const uint8_t* scales, int at, Vector* out) {
-    const int last = (s.hidden - 1) / s.group;
-    const auto of_value = [&](int i) {
-        const int block = (at + i) / s.group;
-        const size_t place = static_cast<size_t>(block < last ? block : last) * sizeof(float);
-        float scale;
-        memcpy(&scale, scales + place, sizeof scale);
-        return scale * kFp8Scale;
-    };
-    if (s.group % Format::kValues == 0) {
-        for (int k = 0; k < Format::kVectors; k++) out[k] = fill(of_value(0));
-        return;
-    }
-    float values[Format::kValues];
-    for (int i = 0; i < Format::kValues; i++)
-        values[i % Format::kVectors * kWidth + i / Format::kVectors] = of_value(i);
-    for (int k = 0; k < Format::kVectors; k++) out[k] = load(values + k * kWidth);
-}
-
-// Multiplies x by the scales of gate and up and lays out those of down, unless the last unit's were
-// the same.
-template <class Format>
-void apply_scales(const Shape& s, const uint8_t* scales, int tokens, Workspace& w) {
-    if (w.has_scales && memcmp(w.scales, scales, s.scale_bytes) == 0) return;
-    memcpy(w.scales, scales, s.scale_bytes);
-    w.has_scales = true;
-    const size_t third = s.scale_bytes / 3;
-    const ptrdiff_t padded = s.padded;
-    Vector factor[Format::kVectors];
-    for (int at = 0; at < s.hidden; at += Format::kValues) {
-        for (int half = 0; half < 2; half++) {
-            part_scales<Format>(s, w.scales + half * third, at, factor);
-            for (int t = 0; t < tokens; t++) {
-                const float* x = w.x + t * padded + at;
-                float* scaled = w.scaled + (half * kMaxTokens + t) * padded + at;
-                for (int k = 0; k < Format::kVectors; k++)
-                    store(scaled + k * kWidth, mul(load(x + k * kWidth), factor[k]));
-            }
-        }
-        part_scales<Format>(s, w.scales + 2 * third, at, factor);
-        for (int k = 0; k < Format::kVectors; k++)
-            store(w.down_scales + at + k * kWidth, factor[k]);
-    }
-    const int end = (s.hidden + Format::kValues - 1) / Format::kValues * Format::kValues;
-    for (int i = s.hidden; i < end; i++)
-        for (int t = 0; t < 2 * kMaxTokens; t++)
-            w.scaled[t * padded + split_place<Format>(i)] = kNothing;
 }
 
 // --- the activation ------------------------------------------------------------------------------
@@ -104,7 +53,8 @@ struct Pass {
     const uint8_t* ahead;  // what will be read next: as many bytes are fetched
     const float* a;        // [tokens][16], from the first of the rows on
     float* partial;        // [tokens][padded]
-    const float* scales;   // [padded], or none
+    const uint8_t* scales;  // of down, one a part, or none
+    const float* factors;  // [padded], split: the same where parts have several, or none
     float* y;              // [tokens][padded]
     bool start;            // y holds nothing yet
     int from, to;          // columns
@@ -134,12 +84,15 @@ FREETOKEN_INLINE void column_part(const Shape& s, const Pass& pass, int at) {
         }
     }
     float* target = (End ? pass.y : pass.partial) + at;
+    const Vector factor = fill(End && pass.scales ? scale_at(s, pass.scales, at) : 1.0f);
     FREETOKEN_UNROLL
     for (int t = 0; t < Tokens; t++, target += s.padded) {
         FREETOKEN_UNROLL
         for (int k = 0; k < kVectors; k++) {
             float* place = target + k * kWidth;
-            if (End && pass.scales) acc[t][k] = mul(acc[t][k], load(pass.scales + at + k * kWidth));
+            if (End && pass.scales) acc[t][k] = mul(acc[t][k], factor);
+            if (End && pass.factors)
+                acc[t][k] = mul(acc[t][k], load(pass.factors + at + k * kWidth));
             if (End && !pass.start) acc[t][k] = add(load(place), acc[t][k]);
             store(place, acc[t][k]);
         }
@@ -158,7 +111,8 @@ FREETOKEN_INLINE void columns(const Shape& s, const Pass& pass) {
         const int bytes = at * Format::kBytes;
         if (bytes % kCacheLineBytes == 0) {
             FREETOKEN_UNROLL
-            for (int r = 0; r < kRowsAtOnce; r++) prefetch(pass.ahead + r * s.row_bytes + bytes);
+            for (int r = 0; r < kRowsAtOnce; r++)
+                prefetch_far(pass.ahead + r * s.row_bytes + bytes);
         }
         auto seen = Format::nothing_seen();
         FREETOKEN_UNROLL
@@ -173,31 +127,61 @@ FREETOKEN_INLINE void columns(const Shape& s, const Pass& pass) {
 
 // --- the tier's functions ------------------------------------------------------------------------
 
+// The dots of one row, of gate or of up, with some tokens' inputs.
+template <class Format, int Tokens>
+FREETOKEN_INLINE void row_dots(const Shape& s, const RowShape& shape, const uint8_t* row, int half,
+                               int token, bool scaling, Workspace& w, float* sums) {
+    float* raw = w.x + static_cast<ptrdiff_t>(token) * s.padded;
+    float* x = raw;
+    if (s.group) x = w.scaled + static_cast<ptrdiff_t>(half * kMaxTokens + token) * s.padded;
+    if constexpr (Format::kHasScales) {
+        if (scaling) {
+            const Scaling input{raw, w.factors + half * (s.hidden / Format::kValues)};
+            dot<Format, Tokens, kLines>(shape, row, x, input, sums, kUnitRows);
+            return;
+        }
+    }
+    const float* as_it_lies = x;
+    dot<Format, Tokens, kLines>(shape, row, as_it_lies, AsTheyLie{}, sums, kUnitRows);
+}
+
 // Gate and up of rows [first, first + count), and their activations; rows behind them are fetched
 // from `next` on.
 template <class Format>
 FREETOKEN_INLINE void activations(const Shape& s, const uint8_t* unit, const uint8_t* next,
                                   int first, int count, int tokens, Workspace& w,
                                   float (*a)[kUnitRows]) {
-    const float* inputs[2] = {w.x, w.x};
-    if (s.group) {
-        apply_scales<Format>(s, unit + s.values_bytes, tokens, w);
-        inputs[0] = w.scaled;
-        inputs[1] = w.scaled + kMaxTokens * s.padded;
+    bool scaling = s.group && take_scales(s, unit + s.values_bytes, w);
+    if (scaling && one_scale_a_part<Format>(s)) {
+        lay_out_factors<Format>(s, w);
+    } else if (scaling) {
+        apply_scales<Format>(s, tokens, w);
+        scaling = false;
     }
     alignas(kCacheLineBytes) float sums[2][kMaxTokens][kUnitRows];
     if (count < kUnitRows) memset(sums, 0, sizeof sums);  // whole vectors are activated
     const uint8_t* end = unit + 2 * (first + count) * s.row_bytes;
-    for (int r = 2 * first; r < 2 * (first + count); r++) {
+    const auto take_row = [&](int r, int t, auto tokens_at_once) {
         const uint8_t* at = unit + r * s.row_bytes;
         const uint8_t* ahead = at + s.ahead_bytes;
         if (ahead >= end) ahead = next + (ahead - end);
         const Rows row = whole_rows<Format>(s, at, 1, w);
         const RowShape shape{s.hidden, s.padded, static_cast<size_t>(ahead - row.first)};
-        by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto tokens_at_once) {
-            dot<Format, decltype(tokens_at_once)::value, kLines>(
-                shape, row.first, inputs[r % 2] + t * s.padded, &sums[r % 2][t][r / 2], kUnitRows);
-        });
+        const bool scales = scaling && r < 2 * first + 2;  // the inputs of the rows after it
+        row_dots<Format, decltype(tokens_at_once)::value>(s, shape, row.first, r % 2, t, scales, w,
+                                                          &sums[r % 2][t][r / 2]);
+    };
+    const int last = 2 * (first + count);
+    if (s.group && tokens > kFewTokens) {
+        for (int half = 0; half < 2; half++)
+            by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto tokens_at_once) {
+                for (int r = 2 * first + half; r < last; r += 2) take_row(r, t, tokens_at_once);
+            });
+    } else {
+        for (int r = 2 * first; r < last; r++)
+            by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto tokens_at_once) {
+                take_row(r, t, tokens_at_once);
+            });
     }
     for (int t = 0; t < tokens; t++) activate(s, sums[0][t], sums[1][t], a[t]);
 }
@@ -210,7 +194,10 @@ FREETOKEN_INLINE void down(const Shape& s, const uint8_t* unit, const uint8_t* n
     const uint8_t* first = unit + 2 * kUnitRows * s.row_bytes;
     const uint8_t* second = first + kRowsAtOnce * s.row_bytes;
     Pass pass{};
-    pass.scales = s.group ? w.down_scales : nullptr;
+    const uint8_t* scales = unit + s.values_bytes + s.scale_bytes / 3 * 2;
+    const bool one_scale = one_scale_a_part<Format>(s);
+    pass.scales = s.group && one_scale ? scales : nullptr;
+    pass.factors = s.group && !one_scale ? w.factors : nullptr;
     pass.start = start;
     pass.from = from;
     pass.to = to;
@@ -227,6 +214,8 @@ FREETOKEN_INLINE void down(const Shape& s, const uint8_t* unit, const uint8_t* n
     });
     pass.rows = whole_rows<Format>(s, second, kRowsAtOnce, w);
     pass.ahead = next;
+    for (size_t i = 0; i < s.scale_bytes; i += kCacheLineBytes)
+        prefetch_far(next + s.values_bytes + i);
     by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto count) {
         at_tokens(t, kRowsAtOnce);
         columns<Format, decltype(count)::value, false, true>(s, pass);
@@ -255,13 +244,13 @@ void columns_of(const Shape& s, const uint8_t* unit, const float* a, int tokens,
                 float* y, Workspace& w) {
     const int from = block * kBlockColumns, end = from + kBlockColumns;
     const int to = end < s.hidden ? end : s.hidden;
-    if (s.group) {
+    if (s.group && !one_scale_a_part<Format>(s)) {
         w.has_scales = false;  // those of down are another unit's from here on
         Vector factor[Format::kVectors];
         for (int at = from; at < to; at += Format::kValues) {
             part_scales<Format>(s, unit + s.values_bytes + s.scale_bytes / 3 * 2, at, factor);
             for (int k = 0; k < Format::kVectors; k++)
-                store(w.down_scales + at + k * kWidth, factor[k]);
+                store(w.factors + at + k * kWidth, factor[k]);
         }
     }
     down<Format>(s, unit, unit, a, tokens, from, to, true, y, w);

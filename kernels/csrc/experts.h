@@ -32,7 +32,7 @@ struct Shape {
     size_t ahead_bytes;   // how far before a row of gate and up its successors are fetched
 };
 
-constexpr size_t kAheadBytes = 4096;
+constexpr int kAheadRows = 8;  // as many as down reads at once, so that its first ones are there
 constexpr int kBlockColumns = 64;  // `padded` is whole blocks, and a block whole parts of every tier
 
 Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, bool round_to_bf16);
@@ -41,11 +41,11 @@ Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, boo
 struct Workspace {
     float* x;            // [tokens][padded], split; values past `hidden` are -0
     float* scaled;       // [2][tokens][padded]: x times the scales of gate, of up
-    float* down_scales;  // [padded], split
+    float* factors;      // [padded], laid out: scales of gate and up, one a part, or those of down
     float* partial;      // [tokens][padded], split: a unit's sums while they are made
     float* y;            // [tokens][padded], split: the expert's rows
     uint8_t* rows;       // [8][padded] weights: copies of rows that are no whole number of vectors
-    uint8_t* scales;     // the scales that `scaled` and `down_scales` were made from
+    uint8_t* scales;     // the scales that `scaled` and `factors` were made from
     bool has_scales;     // false after a change of x
 };
 

@@ -12,7 +12,24 @@ namespace freetoken {
 namespace {
 
 constexpr int kCacheLineBytes = 64;
+constexpr int kNearBytes = 512;  // how far before its use a line of a row comes close
 constexpr bool kWide = kWidth == 16;
+
+// Into the first level of the cache, or into the second one.
+FREETOKEN_INLINE void prefetch(const void* p) {
+#if defined(FREETOKEN_AVX512) || defined(FREETOKEN_AVX2)
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+#else
+    (void)p;
+#endif
+}
+FREETOKEN_INLINE void prefetch_far(const void* p) {
+#if defined(FREETOKEN_AVX512) || defined(FREETOKEN_AVX2)
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+#else
+    (void)p;
+#endif
+}
 
 // A format says how a part of a row, kValues neighbours, becomes kVectors vectors: value i becomes
 // lane i / kVectors of vector i % kVectors. kSums accumulators and kTokens tokens at a time leave
@@ -21,6 +38,7 @@ constexpr bool kWide = kWidth == 16;
 struct Bf16 {
     static constexpr int kBytes = 2, kVectors = 2, kValues = kVectors * kWidth;
     static constexpr int kSums = kWide ? 16 : 8, kTokens = kWide ? 8 : 4;
+    static constexpr bool kHasScales = false;
     using Look = bool;
     static FREETOKEN_INLINE Look nothing_seen() { return true; }
     static FREETOKEN_INLINE Look look(Look seen, const uint8_t*) { return seen; }
@@ -43,6 +61,7 @@ struct Bf16 {
 struct Float32 {
     static constexpr int kBytes = 4, kVectors = 2, kValues = kVectors * kWidth;
     static constexpr int kSums = Bf16::kSums, kTokens = Bf16::kTokens;
+    static constexpr bool kHasScales = false;
     using Look = bool;
     static FREETOKEN_INLINE Look nothing_seen() { return true; }
     static FREETOKEN_INLINE Look look(Look seen, const uint8_t*) { return seen; }
@@ -57,15 +76,17 @@ struct Float32 {
 
 struct Fp8 {
     static constexpr int kBytes = 1, kVectors = 4, kValues = kVectors * kWidth;
-    static constexpr int kSums = kWide ? 16 : 4, kTokens = kWide ? 4 : 2;
-    using Look = Order;
-    static FREETOKEN_INLINE Look nothing_seen() { return highest_order(); }
-    static FREETOKEN_INLINE Look look(Look seen, const uint8_t* p) { return lower_order(seen, p); }
+    static constexpr int kSums = kWide ? 16 : 8, kTokens = kWide ? 4 : 2;
+    static constexpr bool kHasScales = true;
+    using Look = Normal;
+    static FREETOKEN_INLINE Look nothing_seen() { return all_so_far(); }
+    static FREETOKEN_INLINE Look look(Look seen, const uint8_t* p) { return see(seen, p); }
     static FREETOKEN_INLINE bool is_plain(Look seen) { return all_normal(seen); }
     template <bool Plain>
     static FREETOKEN_INLINE void unpack(const uint8_t* p, Vector* out) {
         unpack_fp8(p, out);
-        if constexpr (!Plain) mend_fp8(out);
+        if constexpr (!Plain)
+            if (!is_plain(look(nothing_seen(), p))) mend_fp8(out);
     }
     static FREETOKEN_INLINE void spread(const float* x, Vector* out) {
         Vector half[4];  // even, odd, even, odd
@@ -130,11 +151,28 @@ struct RowShape {
     size_t ahead_bytes;  // how far before the row its successors are fetched
 };
 
+// The inputs of a dot as they lie.
+struct AsTheyLie {
+    FREETOKEN_INLINE Vector get(const float* x, ptrdiff_t, int) const { return load(x); }
+};
+
+// The inputs of a dot as `raw` times one factor a part, each product kept where the next dot finds
+// it.
+struct Scaling {
+    const float* raw;
+    const float* factors;
+    FREETOKEN_INLINE Vector get(float* x, ptrdiff_t place, int part) const {
+        const Vector product = mul(load(raw + place), fill(factors[part]));
+        store(x, product);
+        return product;
+    }
+};
+
 // One row against `Tokens` inputs x [Tokens][padded], split; sum t goes to sums[t * stride]. The
-// order is that of `Lines` lines of accumulators.
-template <class Format, int Tokens, int Lines>
-FREETOKEN_INLINE void dot(const RowShape& s, const uint8_t* row, const float* x, float* sums,
-                          ptrdiff_t stride) {
+// order is that of `Lines` lines of accumulators. A call, so that registers are its own.
+template <class Format, int Tokens, int Lines, class Float, class Input>
+FREETOKEN_CALL void dot(const RowShape& s, const uint8_t* row, Float* x, const Input& input,
+                        float* sums, ptrdiff_t stride) {
     constexpr int kVectors = Format::kVectors, kBytes = Format::kValues * Format::kBytes;
     constexpr int kParts = Lines * kLineValues / Format::kValues;
     constexpr int kFit = Format::kSums / kVectors / Tokens;
@@ -150,18 +188,24 @@ FREETOKEN_INLINE void dot(const RowShape& s, const uint8_t* row, const float* x,
             for (int i = 0; i < kAtOnce; i++)
                 FREETOKEN_UNROLL
                 for (int k = 0; k < kVectors; k++) acc[t][i][k] = zero();
+        int part = first;
         const uint8_t* p = row + first * kBytes;
-        const float* v = x + first * Format::kValues;
+        Float* v = x + first * Format::kValues;
         const auto take = [&](int i, auto plain) FREETOKEN_INLINE_LAMBDA {
-            if (i * kBytes % kCacheLineBytes == 0) prefetch(p + i * kBytes + s.ahead_bytes);
+            if (i * kBytes % kCacheLineBytes == 0) {
+                prefetch_far(p + i * kBytes + s.ahead_bytes);
+                prefetch(p + i * kBytes + kNearBytes);
+            }
             Vector w[kVectors];
             Format::template unpack<decltype(plain)::value != 0>(p + i * kBytes, w);
             FREETOKEN_UNROLL
             for (int t = 0; t < Tokens; t++) {
-                const float* at = v + t * s.padded + i * Format::kValues;
+                Float* at = v + t * s.padded + i * Format::kValues;
                 FREETOKEN_UNROLL
-                for (int k = 0; k < kVectors; k++)
-                    acc[t][i][k] = fma(w[k], load(at + k * kWidth), acc[t][i][k]);
+                for (int k = 0; k < kVectors; k++) {
+                    Float* place = at + k * kWidth;
+                    acc[t][i][k] = fma(w[k], input.get(place, place - x, part + i), acc[t][i][k]);
+                }
             }
         };
         const auto take_all = [&](int count) FREETOKEN_INLINE_LAMBDA {
@@ -182,6 +226,7 @@ FREETOKEN_INLINE void dot(const RowShape& s, const uint8_t* row, const float* x,
         int left = parts - first;
         for (; left >= kAtOnce; left -= kParts) {
             take_all(kAtOnce);
+            part += kParts;
             p += kParts * kBytes;
             v += kParts * Format::kValues;
         }

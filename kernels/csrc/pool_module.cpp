@@ -48,7 +48,7 @@ void bind_pool(nb::module_& m) {
                int64_t record_bytes, size_t ahead_bytes) {
                 Shape shape =
                     make_shape(encoding_of(encoding), hidden, intermediate, group, false);
-                shape.ahead_bytes = ahead_bytes;
+                if (ahead_bytes > 0) shape.ahead_bytes = ahead_bytes;
                 new (self) Layout{shape, record_bytes};
             },
             "encoding"_a, "hidden"_a, "intermediate"_a, "group"_a, "record_bytes"_a,

@@ -23,6 +23,7 @@
 #define FREETOKEN_INLINE __forceinline
 #define FREETOKEN_INLINE_LAMBDA
 #define FREETOKEN_LIKELY(condition) (condition)
+#define FREETOKEN_CALL __declspec(noinline)
 #define FREETOKEN_APART __declspec(noinline)
 #define FREETOKEN_AS_IS(vector)
 #else
@@ -34,6 +35,7 @@
 #define FREETOKEN_INLINE inline __attribute__((always_inline))
 #define FREETOKEN_INLINE_LAMBDA __attribute__((always_inline))
 #define FREETOKEN_LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define FREETOKEN_CALL __attribute__((noinline))
 #define FREETOKEN_APART __attribute__((noinline, cold))
 #define FREETOKEN_AS_IS(vector) __asm__("" : "+x"(vector))
 #endif
@@ -128,25 +130,24 @@ FREETOKEN_INLINE void mend_fp8(Vector* part) {
     }
 }
 
-// Twice each code, without its sign, plus 2, as a signed number from -128 on: NaN comes first, then
-// zero and the subnormals, up to 16.
-using Order = __m512i;
-FREETOKEN_INLINE Order highest_order() { return _mm512_set1_epi8(127); }
-FREETOKEN_INLINE Order lower_order(Order least, const uint8_t* p) {
+// Whether codes were normal so far, place by place. Twice a code, without its sign, plus 2: of NaN
+// that is 0, of zero and the subnormals 2 to 16.
+using Normal = __mmask64;
+FREETOKEN_INLINE Normal all_so_far() { return ~0ull; }
+FREETOKEN_INLINE Normal see(Normal so_far, const uint8_t* p) {
     const __m512i v = _mm512_loadu_si512(p);
-    const __m512i order = _mm512_add_epi8(_mm512_add_epi8(v, v), _mm512_set1_epi8(2 - 128));
-    return _mm512_min_epi8(least, order);
+    const __m512i order = _mm512_add_epi8(_mm512_add_epi8(v, v), _mm512_set1_epi8(2));
+    return _mm512_mask_cmpge_epu8_mask(so_far, order, _mm512_set1_epi8(18));
 }
-FREETOKEN_INLINE bool all_normal(Order least) {
-    return _mm512_cmplt_epi8_mask(least, _mm512_set1_epi8(18 - 128)) == 0;
-}
+FREETOKEN_INLINE bool all_normal(Normal seen) { return seen == ~0ull; }
 
 // 64 normal codes, by their number modulo 4. s eeee mmm in the upper byte of a word, shifted right
-// by 4 with its sign, is the bf16 of 1/256 of the value once the exponent 0111 eeee is completed.
+// by 4 with its sign, is the bf16 of 1/256 of the value once the exponent 0111 eeee is completed;
+// the lower byte gets there by one product with 16.
 FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector* out) {
     const __m512i v = _mm512_loadu_si512(p);
     const __m512i kept = _mm512_set1_epi16(~0x780f), bias = _mm512_set1_epi16(0x3800);
-    const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 4);
+    const __m512i even = _mm512_maddubs_epi16(_mm512_set1_epi16(16), v);
     constexpr int kAndOr = 0xea;
     const __m512i low = _mm512_ternarylogic_epi64(even, kept, bias, kAndOr);
     const __m512i high = _mm512_ternarylogic_epi64(_mm512_srai_epi16(v, 4), kept, bias, kAndOr);
@@ -233,14 +234,14 @@ FREETOKEN_INLINE void mend_fp8(Vector* part) {
         part[i] = _mm256_blendv_ps(v, fill(NAN), _mm256_castsi256_ps(nan));
     }
 }
-using Order = __m256i;
-FREETOKEN_INLINE Order highest_order() { return _mm256_set1_epi8(127); }
-FREETOKEN_INLINE Order lower_order(Order least, const uint8_t* p) {
+using Normal = __m256i;  // the least order, as a signed number from -128 on
+FREETOKEN_INLINE Normal all_so_far() { return _mm256_set1_epi8(127); }
+FREETOKEN_INLINE Normal see(Normal least, const uint8_t* p) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     const __m256i order = _mm256_add_epi8(_mm256_add_epi8(v, v), _mm256_set1_epi8(2 - 128));
     return _mm256_min_epi8(least, order);
 }
-FREETOKEN_INLINE bool all_normal(Order least) {
+FREETOKEN_INLINE bool all_normal(Normal least) {
     const __m256i rare = _mm256_cmpgt_epi8(_mm256_set1_epi8(18 - 128), least);
     return _mm256_testz_si256(rare, rare) != 0;
 }
@@ -364,10 +365,10 @@ FREETOKEN_INLINE float from_fp8(uint8_t code) {
     const float small = static_cast<float>(mantissa) * 0x1p-17f;
     return sign ? -small : small;
 }
-using Order = bool;
-FREETOKEN_INLINE Order highest_order() { return true; }
-FREETOKEN_INLINE Order lower_order(Order least, const uint8_t*) { return least; }
-FREETOKEN_INLINE bool all_normal(Order least) { return least; }
+using Normal = bool;
+FREETOKEN_INLINE Normal all_so_far() { return true; }
+FREETOKEN_INLINE Normal see(Normal so_far, const uint8_t*) { return so_far; }
+FREETOKEN_INLINE bool all_normal(Normal seen) { return seen; }
 FREETOKEN_INLINE void mend_fp8(Vector*) {}
 FREETOKEN_INLINE void unpack_fp8(const uint8_t* p, Vector* out) {
     for (int k = 0; k < 4; k++) out[k] = each_lane([&](int i) { return from_fp8(p[4 * i + k]); });
@@ -384,14 +385,6 @@ FREETOKEN_INLINE void interleave(Vector even, Vector odd, Vector& low, Vector& h
 }
 
 #endif
-
-FREETOKEN_INLINE void prefetch(const void* p) {
-#if defined(FREETOKEN_AVX512) || defined(FREETOKEN_AVX2)
-    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
-#else
-    (void)p;
-#endif
-}
 
 }  // namespace
 }  // namespace freetoken

@@ -6,6 +6,7 @@ Knows fixed buffers and when to record, not what a step computes: that is a `Nod
 loader from the model's weights. Implements `engine.runner.model_runner.DecodeProgram`.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -16,6 +17,9 @@ from torch import Tensor
 from engine.forward import ForwardBatch
 from engine.runner.chooser import Recorder, Recording
 from engine.runner.model_runner import StepOutput
+from kernels.device.base import KernelError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class CapturedDecode:
         self._steps: dict[int, tuple[Nodes, Recording]] = {}
         self._tables: dict[int, _Tables] = {}  # what each number of rows was last given
         self._whole_rows = 0  # of the last step, if one recording served it
+        self._refused: set[int] = set()  # numbers of rows that cannot be recorded here
 
     def prepare(self, num_rows: int) -> None:
         """Record the step of so many rows now, so that no reply waits for it."""
@@ -98,7 +103,7 @@ class CapturedDecode:
 
     def run(self, batch: ForwardBatch) -> StepOutput:
         """Queue one step of a decode batch."""
-        groups = self._groups(batch.num_tokens)
+        groups = self._recorded_groups(batch.num_tokens)
         self._whole_rows = groups[0] if len(groups) == 1 else 0
         steps = [self._step(rows) for rows in groups]
         self._maker.wake(groups)
@@ -137,6 +142,24 @@ class CapturedDecode:
         self._steps.clear()
         self._tables.clear()
 
+    def _recorded_groups(self, num_rows: int) -> tuple[int, ...]:
+        """Cut a step into numbers of rows that are recorded.
+
+        Raises: KernelError if not even one row can be.
+        """
+        while True:
+            groups = self._groups(num_rows)
+            try:
+                for rows in groups:
+                    self._step(rows)
+            except KernelError as problem:
+                if rows == 1:
+                    raise
+                _log.warning("a step of %d rows cannot be recorded", rows, exc_info=problem)
+                self._refused.add(rows)
+            else:
+                return groups
+
     def _groups(self, num_rows: int) -> tuple[int, ...]:
         """Cut a step into numbers of rows whose kernels are there, the largest first."""
         groups: list[int] = []
@@ -145,7 +168,9 @@ class CapturedDecode:
         return tuple(groups)
 
     def _is_ready(self, num_rows: int) -> bool:
-        return num_rows == 1 or num_rows in self._steps or self._maker.is_ready(num_rows)
+        if num_rows == 1 or num_rows in self._steps:
+            return True
+        return num_rows not in self._refused and self._maker.is_ready(num_rows)
 
     def _step(self, num_rows: int) -> tuple[Nodes, Recording]:
         """Return a number of rows' nodes, whose memory the recording uses, and the recording."""

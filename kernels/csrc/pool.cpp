@@ -17,6 +17,11 @@ constexpr int kLooksPerYield = 4096;
 constexpr std::align_val_t kAlign{64};
 constexpr size_t kLine = 64;  // bytes that memory gives at once
 
+// A test lets others run between a look at the claims and the claim that follows from it.
+#ifndef FREETOKEN_CLAIM_GAP
+#define FREETOKEN_CLAIM_GAP
+#endif
+
 // Words that the GPU writes or reads while the pool runs.
 template <class Word>
 std::atomic<Word>& shared(Word& word) {
@@ -233,7 +238,8 @@ int Pool::bound(const CallPlan& plan, uint32_t call) const {
 
 // Claims units and computes them. As long as there is another unit for each thread, a claim is a
 // whole one; then it is a part, rows only, and the unit's columns are left to `add_up`. Nobody
-// knows how many units the GPU will still take, so the choice follows what is left right now.
+// knows how many units the GPU will still take, so the choice follows what is left right now; what
+// others claim meanwhile can turn a whole unit into four parts of two.
 void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work) {
     constexpr int kPartRows = kUnitRows / kUnitParts;
     const Shape& shape = config_.shape;
@@ -244,6 +250,7 @@ void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work) {
         const auto claimed = [](uint64_t word) { return static_cast<int>(word & INT32_MAX); };
         const int before = claimed(claim.load(std::memory_order_relaxed)) / kUnitParts;
         const int wanted = bound(plan, call) - before > threads ? kUnitParts : 1;
+        FREETOKEN_CLAIM_GAP;
         const int first = claimed(claim.fetch_add(wanted, std::memory_order_relaxed));
         const bool whole = wanted == kUnitParts && first % kUnitParts == 0;
         for (int part = first; part < first + wanted; part += whole ? kUnitParts : 1) {
@@ -260,12 +267,13 @@ void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work) {
                 while (then >= plan.end(after)) after++;
                 next = plan.unit(shape, plan.job[after], then);
             }
+            shared_[static_cast<size_t>(i)].store(whole ? 0 : uint64_t{call} + 1,
+                                                  std::memory_order_relaxed);
             if (whole) {
                 work.y = partial_.get() + plan.sums(shape, job, i);
                 tier_.unit(shape, unit, next, job.rows, true, work);
                 continue;
             }
-            shared_[static_cast<size_t>(i)].store(uint64_t{call} + 1, std::memory_order_relaxed);
             next += (part + threads) % kUnitParts * 2 * kPartRows * shape.row_bytes;
             tier_.unit_rows(shape, unit, next, part % kUnitParts * kPartRows, kPartRows, job.rows,
                             activation_.get() + plan.activations(job, i), work);

@@ -93,14 +93,21 @@ def _meant(part: str, uuids: Sequence[str]) -> int | str | None:
 def find_number(wanted: int, listed: Sequence[Identity], present: Sequence[Identity]) -> int | None:
     """Return the number under which CUDA has the card that is listed as `wanted`; None if it hides.
 
-    `present` are CUDA's cards. The id counts before the bus, which instances of a card share. A
-    card that cannot be told from the others keeps its number.
+    `present` are CUDA's cards. The id counts before the bus, which instances of a card share, so
+    that another instance is never taken for one. A card that cannot be told from the others keeps
+    its number.
     """
     if wanted >= len(listed):
         return wanted
     card = listed[wanted]
     same_id = [n for n, one in enumerate(present) if card.uuid and _bare(one) == _bare(card)]
-    matches = same_id or [n for n, one in enumerate(present) if card.bus and one.bus == card.bus]
+    is_instance = card.uuid.startswith(_INSTANCE)
+    same_bus = [
+        n
+        for n, one in enumerate(present)
+        if card.bus and one.bus == card.bus and not (is_instance and one.uuid)
+    ]
+    matches = same_id or same_bus
     if matches:
         return wanted if wanted in matches else matches[0]
     can_tell = bool(card.bus) and all(one.bus for one in present)

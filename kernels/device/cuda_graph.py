@@ -27,7 +27,8 @@ class StepGraph:
     def __init__(self, device: torch.device, record: Callable[[int], None]) -> None:
         self._graph = cuda.CUDAGraph()
         side = cuda.Stream(device)  # type: ignore[no-untyped-call]
-        side.wait_stream(cuda.current_stream(device))
+        before = cuda.current_stream(device)
+        side.wait_stream(before)
         try:
             # Other threads of the process may call the driver meanwhile.
             with cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
@@ -39,7 +40,9 @@ class StepGraph:
             if isinstance(first, _UNMENDED):
                 raise first from None
             raise KernelError(f"A step cannot be recorded: {first or problem}") from problem
-        cuda.current_stream(device).wait_stream(side)
+        finally:
+            cuda.set_stream(before)  # torch leaves the other one in place if the capture's end fails
+        before.wait_stream(side)
 
     def replay(self) -> None:
         """Queue the step once more; returns at once."""

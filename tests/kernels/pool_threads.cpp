@@ -18,7 +18,7 @@ namespace {
 
 using namespace freetoken;
 
-constexpr int kHidden = 80, kIntermediate = 64, kGroup = 16, kRecords = 5, kThreads = 4;
+constexpr int kHidden = 80, kIntermediate = 160, kGroup = 16, kRecords = 5, kThreads = 4;
 constexpr int kCallsOfAPool = 40, kPools = 24;
 
 template <class Word>

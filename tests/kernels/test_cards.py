@@ -89,6 +89,13 @@ def test_number_when_instances_share_a_bus_then_the_wished_one() -> None:
     assert find_number(1, (SLOTS[0], SLOTS[0]), parts) == 1
 
 
+def test_number_when_another_instance_of_the_card_is_there_then_none() -> None:
+    """CUDA offers one instance to a process; the second one is not the first (case M-20)."""
+    listed = (Identity("MIG-aaaa", "0000:01:00"), Identity("MIG-bbbb", "0000:01:00"))
+    assert find_number(0, listed, (Identity("aaaa", "0000:01:00"),)) == 0
+    assert find_number(1, listed, (Identity("aaaa", "0000:01:00"),)) is None
+
+
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     """What is opened, on a machine whose CUDA puts the last card first and hides the first."""

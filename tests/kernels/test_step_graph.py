@@ -16,24 +16,31 @@ BROKEN = "CUDA error: operation failed due to a previous error during capture"
 @pytest.fixture
 def recorder(monkeypatch):
     """Recordings end with the error of the test, if there is one."""
-    stream = SimpleNamespace(cuda_stream=7, wait_stream=lambda other: None)
-    made = SimpleNamespace(at_the_end=None)
+    usual = SimpleNamespace(cuda_stream=1, wait_stream=lambda other: None)
+    side = SimpleNamespace(cuda_stream=7, wait_stream=lambda other: None)
+    made = SimpleNamespace(at_the_end=None, usual=usual, current=usual)
+
+    def use(stream):
+        made.current = stream
 
     @contextmanager
     def graph(graph, stream, capture_error_mode):
+        use(stream)
         try:
             yield
         finally:
             if made.at_the_end is not None:
-                raise made.at_the_end
+                raise made.at_the_end  # as torch does: the stream stays
+            use(usual)
 
     monkeypatch.setattr(
         cuda_graph,
         "cuda",
         SimpleNamespace(
             CUDAGraph=object,
-            Stream=lambda device: stream,
-            current_stream=lambda device: stream,
+            Stream=lambda device: side,
+            current_stream=lambda device: made.current,
+            set_stream=use,
             graph=graph,
         ),
     )
@@ -63,6 +70,7 @@ def test_record_when_the_capture_breaks_then_a_kernel_error(recorder):
     recorder.at_the_end = torch.AcceleratorError(BROKEN)
     with pytest.raises(KernelError, match="previous error during capture"):
         record()
+    assert recorder.current is recorder.usual, "what comes next would run on the recording's stream"
 
 
 def test_record_when_a_launch_was_refused_then_its_words_not_those_of_the_end(recorder):

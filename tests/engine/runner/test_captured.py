@@ -13,6 +13,7 @@ from engine.protocol.errors import DeviceError, InternalError
 from engine.protocol.messages import Sampling
 from engine.runner.captured import CapturedDecode, StepBuffers, StepMaker
 from engine.runner.model_runner import ModelRunner
+from kernels.device.base import KernelError
 from kernels.device.cpu import CpuDevice
 from tests.engine.runner.test_model_runner import GREEDY, VOCAB, Arithmetic, work
 
@@ -28,6 +29,7 @@ class Machine:
     tables: list[list[list[int]]] = field(default_factory=list)
     broken: str = ""
     compiling: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
 
     def nodes(self, rows: int) -> "Nodes":
         self.built.append(rows)
@@ -37,6 +39,8 @@ class Machine:
 
     def record(self, launch) -> "Tape":
         self.events.append("record")
+        if launch.__self__.buffers.num_rows in self.refused:
+            raise KernelError("A step cannot be recorded.")
         return Tape(launch)
 
     def check(self) -> None:
@@ -135,6 +139,23 @@ def test_decode_while_kernels_are_compiled_then_smaller_recordings_give_the_same
     assert not compiling & set(machine.built)
     if sizes[-1] not in compiling:
         assert len(machine.tables) == 1
+
+
+def test_rows_that_cannot_be_recorded_then_served_by_fewer_at_a_time() -> None:
+    """Asked once only; a card that records not even one row says so (case E-06)."""
+    machine = Machine(refused={4, 2})
+    device = CpuDevice(1 << 20)
+    runner = ModelRunner(
+        Arithmetic(), KvPool(1, 1, 2, torch.float32, device, 16, 16), device, 4, machine.program()
+    )
+    for row in range(4):
+        runner.open_row(row, GREEDY, 0, (row,))
+    works = [work(row, (7 * row,), 0, pages=(row + 2,)) for row in range(4)]
+    for _ in range(2):
+        assert runner.launch("decode", works).wait() == tuple(21 * row % VOCAB for row in range(4))
+    assert machine.built == [4, 3, 1]
+    with pytest.raises(KernelError, match="cannot be recorded"):
+        Machine(refused={1}).program().prepare(1)
 
 
 def test_rows_when_their_kernels_are_there_then_one_recording_serves_them() -> None:

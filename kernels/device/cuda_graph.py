@@ -41,7 +41,7 @@ class StepGraph:
                 raise first from None
             raise KernelError(f"A step cannot be recorded: {first or problem}") from problem
         finally:
-            cuda.set_stream(before)  # torch leaves the other one in place if the capture's end fails
+            cuda.set_stream(before)  # torch does not if the capture's end fails
         before.wait_stream(side)
 
     def replay(self) -> None:

@@ -46,6 +46,7 @@ class EngineSettings:
         stats_s: seconds between Stats while something runs; doubled while idle.
         cache_map_s: seconds between cache maps while something runs.
         max_rows: replies that are decoded together.
+        reuse: a prompt begins with what earlier ones with the same beginning left.
     """
 
     home: DataRoot
@@ -62,6 +63,7 @@ class EngineSettings:
     stats_s: float = 0.25
     cache_map_s: float = 0.5
     max_rows: int = 8
+    reuse: bool = True
 
 
 def read_settings(
@@ -86,6 +88,7 @@ def read_settings(
         hub_token=around.get(HUB_TOKEN_VARIABLE) or "",
         hub_proxy=around.get(HUB_PROXY_VARIABLE) or "",
         drain_s=_seconds("--drain-s", given.drain_s),
+        reuse=not given.no_reuse,
     )
 
 
@@ -108,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-level", default="", help=f"{', '.join(_LEVELS)} ({LOG_VARIABLE})")
     parser.add_argument("--drain-s", default="120", help="seconds for open work after stdin ended")
+    parser.add_argument("--no-reuse", action="store_true", help="read each prompt as a whole")
     return parser
 
 

@@ -13,6 +13,9 @@ from engine.protocol.errors import UnsupportedCheckpoint
 FAMILIES: dict[str, str] = {
     "qwen3_moe": "engine.models.qwen3_moe",
 }
+STATE_IN_PAGES = frozenset({"qwen3_moe"})
+"""Families whose pages hold all that a sequence leaves behind, so that a prompt may begin with the
+pages of another. One with recurrent state is not among them."""
 
 
 def get_family(model_type: str) -> ModelFamily:

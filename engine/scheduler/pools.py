@@ -7,8 +7,9 @@ themselves move the bytes. Called by `engine.service` through the safe point.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from engine.cache.pages import PageAllocator
+from engine.cache.prefix import Prefix
 from engine.memory.budget import PAGE_TOKENS, Division
+from engine.scheduler.holdings import Holdings
 from engine.scheduler.request import Request
 
 
@@ -59,14 +60,15 @@ class ExpertMemory(Protocol):
 
 
 class KvSide:
-    """The KV pool in tokens; pages in use follow their owners."""
+    """The KV pool in tokens; pages follow their owners, kept ones as far as they fit."""
 
     def __init__(
-        self, pages: PageAllocator, memory: KvMemory, owners: Callable[[], Iterable[Request]]
+        self, holdings: Holdings, memory: KvMemory, requests: Callable[[], Iterable[Request]]
     ) -> None:
-        self._pages = pages
+        self._holdings = holdings
+        self._pages = holdings.pages
         self._memory = memory
-        self._owners = owners
+        self._requests = requests
 
     @property
     def units(self) -> int:
@@ -83,10 +85,12 @@ class KvSide:
             self._memory.resize(num_pages, [])
             self._pages.grow(num_pages)
             return 0
+        self._holdings.fit(num_pages)
         # The targets are free pages, so a refusal after the copies leaves every owner intact.
         self._memory.resize(num_pages, self._pages.plan_shrink(num_pages))
         renamed = dict(self._pages.shrink(num_pages))
-        for owner in self._owners():
+        owners: tuple[Request | Prefix, ...] = (*self._requests(), *self._holdings.kept)
+        for owner in owners:
             owner.pages = tuple(renamed.get(page, page) for page in owner.pages)
         return 0
 

@@ -27,6 +27,8 @@ class Request:
         computed: tokens at the front of the sequence whose keys and values are in the pages.
         launched: samples asked for; at most one ahead of `generated` (runner latency 1).
         fill_tokens: tokens to run as prefill before decoding may go on.
+        reused_tokens: of the prompt, whose keys and values an earlier reply left.
+        has_failed: a step went wrong; what its pages hold serves nobody else.
         is_done: nothing more is accepted or emitted.
     """
 
@@ -42,6 +44,8 @@ class Request:
     computed: int = 0
     launched: int = 0
     fill_tokens: int = 0
+    reused_tokens: int = 0
+    has_failed: bool = False
     is_done: bool = False
 
     def __post_init__(self) -> None:
@@ -60,14 +64,23 @@ class Request:
     @property
     def usage(self) -> Usage:
         """Token counts so far; the end token counts."""
-        return Usage(prompt_tokens=len(self.prompt), reply_tokens=len(self.generated))
+        return Usage(
+            prompt_tokens=len(self.prompt),
+            reply_tokens=len(self.generated),
+            reused_tokens=self.reused_tokens,
+        )
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The sequence so far; the first `computed` of them are in the pages."""
+        return (*self.prompt, *self.generated)
 
     def chunk(self, size: int) -> tuple[int, ...]:
         """Return the next ids to prefill, at most `size`."""
         end = min(self.computed + size, self.fill_tokens)
         if end <= len(self.prompt):
             return self.prompt[self.computed : end]
-        return (*self.prompt, *self.generated)[self.computed : end]
+        return self.ids[self.computed : end]
 
     def can_decode(self, limit_tokens: int) -> bool:
         """Return whether one more token may be asked for within the context limit."""

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from engine.cache.pages import PageAllocator
-from engine.memory.budget import PAGE_TOKENS
 from engine.protocol.errors import BudgetError, DeviceError, EngineError, InternalError
 from engine.protocol.messages import FinishReason
 from engine.runner.work import RowWork
-from engine.scheduler.admission import check_request, may_start, num_pages
+from engine.scheduler.admission import check_request, may_start
 from engine.scheduler.batch import (
     Batch,
     Phase,
@@ -24,6 +23,7 @@ from engine.scheduler.batch import (
     mark_launched,
     next_phase,
 )
+from engine.scheduler.holdings import Holdings
 from engine.scheduler.request import Request
 from engine.scheduler.safepoint import Safepoint
 from engine.scheduler.seams import Limits, Runner, Sink, StepHandle, Surroundings
@@ -44,7 +44,14 @@ class _Flight:
 
 
 class Scheduler:
-    """Requests in, tokens to the sink; every submitted request finishes exactly once."""
+    """Requests in, tokens to the sink; every submitted request finishes exactly once.
+
+    Attributes:
+        safepoint: what waits for the moment between two steps.
+        limits: fixed per load.
+        holdings: who has which pages.
+        decoded_tokens, prefilled_tokens, sampled_tokens: since load.
+    """
 
     def __init__(
         self,
@@ -57,7 +64,7 @@ class Scheduler:
         self.safepoint = Safepoint()
         self.limits = limits
         self._runner = runner
-        self._pages = pages
+        self.holdings = Holdings(pages, limits.reuse)
         self._sink = sink
         self._around = around
         self._waiting: list[Request] = []  # oldest first; preempted ones keep their row
@@ -70,7 +77,7 @@ class Scheduler:
         self._internal_errors = 0
         self._was_relieved = False
         self._counted = Counts.read(around.counters())
-        self.decoded_tokens = 0  # since load
+        self.decoded_tokens = 0
         self.prefilled_tokens = 0
         self.sampled_tokens = 0
 
@@ -99,18 +106,13 @@ class Scheduler:
         """Tokens of context that running requests hold."""
         return sum(request.computed for request in self._running)
 
-    @property
-    def reserved_tokens(self) -> int:
-        """Tokens of the pages in use."""
-        return self._pages.used * PAGE_TOKENS
-
     def requests(self) -> tuple[Request, ...]:
         """Return every open request, oldest first."""
         return tuple(sorted((*self._running, *self._waiting), key=lambda one: one.arrival))
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises: InvalidRequest, at once, if it could never run."""
-        check_request(request, self.limits.context_tokens, self._capacity_tokens)
+        check_request(request, self.limits.context_tokens, self.holdings.capacity_tokens)
         self._arrivals += 1
         request.arrival = self._arrivals
         self._waiting.append(request)
@@ -139,10 +141,6 @@ class Scheduler:
             if not request.is_done:
                 self._finish(request, reason, problem)
 
-    @property
-    def _capacity_tokens(self) -> int:
-        return self._pages.num_pages * PAGE_TOKENS
-
     # --- the safe point ----------------------------------------------------------------------
 
     def _pass_safepoint(self) -> bool:
@@ -164,15 +162,16 @@ class Scheduler:
     def _admit(self) -> None:
         while self._waiting:
             request = self._waiting[0]
-            if request.fill_tokens > self._capacity_tokens:  # the pool shrank meanwhile
+            if request.fill_tokens > self.holdings.capacity_tokens:  # the pool shrank meanwhile
                 self._finish_for_lack(request)
                 continue
             if request.row < 0 and not self._free_rows:
                 return
-            if not may_start(request, self._pages.num_free, len(self._running)):
+            if not may_start(request, self.holdings.num_free, len(self._running)):
                 return
             self._waiting.pop(0)
             bisect.insort(self._running, request, key=lambda one: one.arrival)
+            self.holdings.find_beginning(request)
             if request.row < 0:
                 self._start(request)
 
@@ -199,15 +198,8 @@ class Scheduler:
                 self._make_room(lacking[0])
 
     def _reserve(self, phase: Phase, request: Request) -> bool:
-        need = num_pages(context_after(phase, request, self.limits.chunk_tokens))
-        missing = need - len(request.pages)
-        if missing <= 0:
-            return True
-        pages = self._pages.alloc(missing)
-        if pages is None:
-            return False
-        request.pages += pages
-        return True
+        tokens = context_after(phase, request, self.limits.chunk_tokens)
+        return self.holdings.reserve(request, tokens)
 
     def _make_room(self, request: Request) -> None:
         """Preempt the youngest page holder; a request alone at capacity has used all there is."""
@@ -217,7 +209,7 @@ class Scheduler:
             return
         youngest = holders[-1]
         _log.info("preempting %s: no free page", youngest.id)
-        self._pages.free(youngest.pages)
+        self.holdings.give_back(youngest)
         youngest.rewind()
         self._running.remove(youngest)
         bisect.insort(self._waiting, youngest, key=lambda one: one.arrival)
@@ -231,7 +223,7 @@ class Scheduler:
             FinishReason.ERROR,
             BudgetError(
                 f"The prompt has {len(request.prompt):,} tokens; the context memory now holds "
-                f"{self._capacity_tokens:,}.",
+                f"{self.holdings.capacity_tokens:,}.",
                 "Give the context more memory.",
             ),
         )
@@ -321,6 +313,7 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason, problem: EngineError | None) -> None:
         request.is_done = True
+        request.has_failed |= reason is FinishReason.ERROR
         if not self._is_in_flight(request):
             self._release(request)
         self._sink.finished(request, reason, problem)
@@ -334,9 +327,7 @@ class Scheduler:
             self._running.remove(request)
         if request in self._waiting:
             self._waiting.remove(request)
-        if request.pages:
-            self._pages.free(request.pages)
-            request.pages = ()
+        self.holdings.give_back(request)
         if request.row >= 0:
             self._runner.close_row(request.row)
             bisect.insort(self._free_rows, request.row)
@@ -386,6 +377,7 @@ class Scheduler:
 
     def _fail(self, batch: Batch, problem: EngineError) -> None:
         for request in batch.requests:
+            request.has_failed = True
             if not request.is_done:
                 self._finish(request, FinishReason.ERROR, problem)
             elif not self._is_in_flight(request):

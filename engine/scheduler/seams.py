@@ -69,11 +69,13 @@ class Limits:
         context_tokens: the model's limit.
         chunk_tokens: prompt tokens per step.
         max_rows: requests that run together.
+        reuse: keep what ended requests computed for prompts that begin alike.
     """
 
     context_tokens: int
     chunk_tokens: int = 256
     max_rows: int = 8
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

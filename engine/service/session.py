@@ -10,6 +10,7 @@ from typing import Literal
 from engine.loader.parts import LoadedModel
 from engine.memory.budget import Division, format_bytes, up_to_page
 from engine.memory.pressure import Pressure, PressureRules, Reading
+from engine.models.registry import STATE_IN_PAGES
 from engine.protocol.errors import BudgetError, EngineError
 from engine.protocol.messages import (
     DeviceStatus,
@@ -60,6 +61,7 @@ class Session:
                 context_tokens=model.info.context_tokens,
                 chunk_tokens=model.info.chunk_tokens,
                 max_rows=settings.max_rows,
+                reuse=settings.reuse and model.info.model_type in STATE_IN_PAGES,
             ),
             Surroundings(
                 counters=model.experts.counters,
@@ -68,7 +70,7 @@ class Session:
                 lost_errors=model.lost_errors,
             ),
         )
-        self._kv = KvSide(model.pages, model.kv, self.scheduler.requests)
+        self._kv = KvSide(self.scheduler.holdings, model.kv, self.scheduler.requests)
         self._experts = ExpertSide(model.experts)
         self._wanted_slots = self._experts.units
         self._pressure = Pressure(
@@ -99,7 +101,7 @@ class Session:
         """Say what a resize would do; changes nothing."""
         budget = self.model.budget
         wanted = self._wanted(command)
-        reason = budget.problem(wanted, self.scheduler.reserved_tokens)
+        reason = budget.problem(wanted, self.scheduler.holdings.reserved_tokens)
         return ResizePreview(
             id=command.id,
             kv_tokens=wanted.kv_tokens,
@@ -119,7 +121,7 @@ class Session:
         begin_s = time.monotonic()
         budget = self.model.budget
         wanted = self._wanted(command)
-        used = self.scheduler.reserved_tokens
+        used = self.scheduler.holdings.reserved_tokens
         try:
             budget.check(wanted, used)
             evicted = apply_division(self._kv, self._experts, wanted)
@@ -162,7 +164,7 @@ class Session:
     def device_status(self) -> DeviceStatus:
         """Return the pools with their bounds; `used_bytes` add up to `total_bytes`."""
         budget, now = self.model.budget, self.division
-        limits = budget.bounds(self.scheduler.reserved_tokens)
+        limits = budget.bounds(self.scheduler.holdings.reserved_tokens)
         device = self.model.device
         total = budget.total_bytes if device.emulated else device.total_bytes
         pools = (

@@ -108,8 +108,10 @@ class Place:
         """Return the keys and values that a task needs at once; no older prompt stays beside it."""
         sizes, facts = self.sizes, task.facts
         match task.section:
-            case "prefill" | "suffix":
+            case "prefill":
                 need = facts["prompt"]
+            case "suffix":
+                need = sizes.prefix + facts["prompt"] + SPARE_TOKENS
             case "resize":
                 need = sizes.prompt + (sizes.resizes + 2) * sizes.every
             case _:
@@ -132,7 +134,7 @@ class Place:
         )  # fmt: skip
         kv_tokens = max(self.tokens(task) for task in tasks)
         shares = [task.facts.get("share", LEAST_SHARE) for task in tasks]
-        with served(options, kv_tokens, shares, self.switch) as bench:
+        with served(options, kv_tokens, shares, self.switch, session.reuse) as bench:
             yield bench
 
     def lacks_links(self, tasks: Iterable[Task]) -> bool:

@@ -46,11 +46,13 @@ class Session:
         model: what it loads.
         threads: of the CPU; 0 = the engine's choice.
         chunk: tokens of a prompt's chunk; 0 = the engine's choice.
+        reuse: a prompt begins with what the last one left.
     """
 
     model: str
     threads: int = 0
     chunk: int = 0
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Sizes:
     prompts: tuple[int, ...] = (512, 4096, 16384, 32768)
     prompt_repeats: int = 2
     chunk: int = 2048
+    prefix: int = 4096
     turns: tuple[int, ...] = (64, 256, 1024)
     turn_repeats: int = 3
     resizes: int = 20
@@ -122,6 +125,7 @@ TINY_SIZES = Sizes(
     prompts=(24, 48),
     prompt_repeats=1,
     chunk=16,
+    prefix=64,
     turns=(8,),
     turn_repeats=2,
     resizes=4,
@@ -267,9 +271,11 @@ def _suffix(sizes: Sizes, costs: Costs) -> Iterator[Task]:
     for share in sizes.policy_shares:
         for tokens in sizes.turns:
             for way in WAYS:
-                seconds = costs.prompts(sizes.turn_repeats + 1, tokens, share)
+                seconds = costs.prompts(sizes.turn_repeats, sizes.prefix, share)
+                seconds += costs.prompts(sizes.turn_repeats, tokens, share)
                 facts = {"share": share, "prompt": tokens, "way": way}
-                yield Task("suffix", f"{share} {tokens} {way}", seconds, Session(BF16), facts)
+                session = Session(BF16, reuse=True)
+                yield Task("suffix", f"{share} {tokens} {way}", seconds, session, facts)
 
 
 def _resize(sizes: Sizes, costs: Costs) -> Iterator[Task]:

@@ -65,8 +65,12 @@ def _suffix(place: Place, bench: Served, task: Task) -> list[Row]:
     facts = task.facts
     place.switch.write_text(facts["way"], encoding="utf-8")
     try:
-        repeats = place.sizes.turn_repeats
-        return [serve_prefill.fresh(bench, facts["share"], facts["prompt"], repeats)]
+        sizes = place.sizes
+        return [
+            serve_prefill.turn(
+                bench, facts["share"], sizes.prefix, facts["prompt"], sizes.turn_repeats
+            )
+        ]
     finally:
         place.switch.write_text(AUTO, encoding="utf-8")
 

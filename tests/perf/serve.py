@@ -116,8 +116,11 @@ def served(
     kv_tokens: int,
     shares: Sequence[float],
     switch: Path | None = None,
+    reuse: bool = False,
 ) -> Iterator[Served]:
     """Start an engine and load the model with room for the largest share.
+
+    Without `reuse` every prompt is read as a whole, whatever was asked before.
 
     With `switch` it is `tests.perf.switched_engine`, which reads that file before each chunk.
 
@@ -133,6 +136,7 @@ def served(
         folder = Path(options.model)
         module = MEMORY_ENGINE if folder.is_dir() and _is_in_memory(folder) else ENGINE
         words = ["--home", str(home), "--threads", str(options.threads), "--log-level", "warning"]
+        words += [] if reuse else ["--no-reuse"]
         if switch is not None:
             words += ["--switch", str(switch)]
             words += ["--engine", module] if module == MEMORY_ENGINE else []

@@ -24,19 +24,16 @@ PREFIX_REPLY_TOKENS = 8
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 if a reply was wrong."""
     options = _parser().parse_args(arguments)
-    longest = max([*options.prompts, options.prefix + sum(options.suffixes)])
-    with served(options, longest + 256, options.cache_share) as bench:
-        rows = []
-        for share in options.cache_share:
-            try:
-                slots = bench.set_share(share)
-            except BenchError as problem:
-                print(f"share {share}: {problem}", flush=True)
-                continue
-            new = [fresh(bench, share, tokens, options.repeats) for tokens in options.prompts]
-            for row in (*new, *_turns(bench, options, share)):
-                rows.append({"share": share, "slots": slots, **row})
-        probe, info = bench.probe, bench.info
+    rows: list[dict[str, Any]] = []
+    for reuse in (False, True):
+        if not (options.suffixes if reuse else options.prompts):
+            continue
+        longest = options.prefix + max(options.suffixes) if reuse else max(options.prompts)
+        with served(options, longest + 256, options.cache_share, reuse=reuse) as bench:
+            rows += _rows(bench, options, reuse)
+            probe, info = bench.probe, bench.info
+    if not rows:
+        raise BenchError("Name a prompt or a suffix, and a share that fits.")
     report(
         f"prefill: {info.name}, {info.quant}, {info.num_moe_layers} layers, chunks of "
         f"{info.chunk_tokens}",
@@ -48,6 +45,25 @@ def main(arguments: list[str] | None = None) -> int:
     return int(any(row["right"] != "all" for row in rows))
 
 
+def _rows(bench: Served, options: argparse.Namespace, turns: bool) -> list[dict[str, Any]]:
+    rows = []
+    for share in options.cache_share:
+        try:
+            slots = bench.set_share(share)
+        except BenchError as problem:
+            print(f"share {share}: {problem}", flush=True)
+            continue
+        if turns:
+            found = [
+                turn(bench, share, options.prefix, suffix, options.repeats)
+                for suffix in options.suffixes
+            ]
+        else:
+            found = [fresh(bench, share, tokens, options.repeats) for tokens in options.prompts]
+        rows += [{"share": share, "slots": slots, **row} for row in found]
+    return rows
+
+
 def fresh(bench: Served, share: float, tokens: int, repeats: int) -> dict[str, Any]:
     """Return the row of new prompts of one length, behind one that warms up."""
     starts = bench.starts(repeats + 1, tokens)
@@ -56,28 +72,27 @@ def fresh(bench: Served, share: float, tokens: int, repeats: int) -> dict[str, A
     return _row("fresh", bench, share, replies) | {"right": _right(good, count)}
 
 
-def _turns(bench: Served, options: argparse.Namespace, share: float) -> list[dict[str, Any]]:
-    """Return a row for each suffix, as the next turn of a conversation about a long text."""
-    rows = []
-    for suffix in options.suffixes:
-        replies = []
-        good = count = 0
-        for start in bench.starts(options.repeats, options.prefix + suffix):
-            first = bench.say(start, options.prefix, PREFIX_REPLY_TOKENS)
-            end = start + options.prefix + PREFIX_REPLY_TOKENS
-            messages = (
-                _said("user", bench.walk.prompt(start, options.prefix)),
-                _said("assistant", first.text),
-                _said("user", bench.walk.prompt(end, suffix)),
-            )
-            reply = bench.client.start(messages, REPLY_TOKENS)
-            bench.client.finish(reply)
-            replies.append(reply)
-            one = bench.walk.judge(end, suffix, reply.text)
-            good, count = good + one[0], count + one[1]
-        row = _row(f"+{suffix}", bench, share, replies)
-        rows.append(row | {"right": _right(good, count)})
-    return rows
+def turn(bench: Served, share: float, prefix: int, suffix: int, repeats: int) -> dict[str, Any]:
+    """Return the row of a suffix as the next turn of a conversation about a long text.
+
+    The engine must reuse what it has read.
+    """
+    replies = []
+    good = count = 0
+    for start in bench.starts(repeats, prefix + suffix):
+        first = bench.say(start, prefix, PREFIX_REPLY_TOKENS)
+        end = start + prefix + PREFIX_REPLY_TOKENS
+        messages = (
+            _said("user", bench.walk.prompt(start, prefix)),
+            _said("assistant", first.text),
+            _said("user", bench.walk.prompt(end, suffix)),
+        )
+        reply = bench.client.start(messages, REPLY_TOKENS)
+        bench.client.finish(reply)
+        replies.append(reply)
+        one = bench.walk.judge(end, suffix, reply.text)
+        good, count = good + one[0], count + one[1]
+    return _row(f"+{suffix}", bench, share, replies) | {"right": _right(good, count)}
 
 
 def _row(turn: str, bench: Served, share: float, replies: list[Reply]) -> dict[str, Any]:

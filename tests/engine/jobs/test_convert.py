@@ -176,3 +176,23 @@ def test_convert_job_when_the_models_folder_is_away_then_nothing_is_made(tmp_pat
     assert not (tmp_path / "mnt").exists()
     away.mkdir(parents=True)
     assert convert.run(spec, lambda _: None, lambda: False)["path"] == str(away / "m")
+
+
+def test_convert_job_when_the_own_folder_is_not_there_then_made(tmp_path: Path) -> None:
+    """Only a chosen folder can be a disk that is away (D-17)."""
+    source, own = write_checkpoint(tmp_path / "source"), tmp_path / "data" / "models"
+    spec = spec_of(source, own / "m") | {"room_at": str(own), "own_folder": str(own)}
+    assert convert.run(spec, lambda _: None, lambda: False)["path"] == str(own / "m")
+    other = spec | {"target": str(tmp_path / "mnt" / "m"), "room_at": str(tmp_path / "mnt")}
+    with pytest.raises(FileAccess, match="is not there"):
+        convert.run(other, lambda _: None, lambda: False)
+
+
+def test_convert_job_when_the_own_folder_cannot_be_made_then_said(tmp_path: Path) -> None:
+    """A file is in its way."""
+    source = write_checkpoint(tmp_path / "source")
+    (tmp_path / "data").write_text("a file")
+    own = tmp_path / "data" / "models"
+    spec = spec_of(source, own / "m") | {"room_at": str(own), "own_folder": str(own)}
+    with pytest.raises(FileAccess, match="Cannot make"):
+        convert.run(spec, lambda _: None, lambda: False)

@@ -368,6 +368,13 @@ def test_download_when_the_models_folder_is_away_then_nothing_is_made(hub, tmp_p
     assert not (tmp_path / "mnt").exists()
 
 
+def test_download_when_the_own_folder_is_not_there_then_made(hub, tmp_path):
+    """Only a chosen folder can be a disk that is away (D-17)."""
+    own = tmp_path / "data" / "models"
+    run(hub, own / ".downloads" / "m", room_at=str(own), own_folder=str(own))
+    assert (own / ".downloads" / "m" / "config.json").is_file()
+
+
 def test_download_when_main_moves_on_then_the_pinned_commit_is_fetched(hub, tmp_path):
     """A resumed download gets the bytes it began with: the second listing asks for the commit."""
     hub.faults["model.safetensors.index.json"] = Fault(status=404, statuses=1)

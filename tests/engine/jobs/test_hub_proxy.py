@@ -8,7 +8,7 @@ import pytest
 
 from engine.jobs.hub import Hub
 from engine.jobs.hub_errors import HubPlace, refused
-from engine.protocol.errors import NetworkError
+from engine.protocol.errors import InvalidRequest, NetworkError
 
 DEAD = "http://me:hunter2@127.0.0.1:9"
 FAR = "http://hub.invalid"  # resolves nowhere
@@ -71,6 +71,50 @@ def test_hub_when_it_is_passed_by_then_no_proxy_is_blamed(monkeypatch: pytest.Mo
         problem = failure(setting)
         assert "hub.invalid" in problem.message
         assert "proxy" not in problem.message + problem.hint
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:hunter2@[::1", "http://me:hunter2@proxy:x", "socks5://me:hunter2@proxy:1080",
+     "http://", "me:hunter2@proxy:0", "http:/me:hunter2@proxy", "me:hunt://er2@proxy:0"],
+)  # fmt: skip
+@pytest.mark.parametrize("source", ["http_proxy", "system"])
+def test_proxy_that_is_none_then_named_with_its_source_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch, address: str, source: str
+) -> None:
+    """Case D-11: a typing error in a variable is said at once, and never with its password."""
+    if source == "system":
+        monkeypatch.setattr(urllib.request, "getproxies", lambda: {"http": address})
+    else:
+        monkeypatch.setenv("http_proxy", address)
+    with pytest.raises(InvalidRequest, match="cannot be used; nothing was sent") as caught:
+        Hub(FAR)
+    assert "hunt" not in caught.value.message + caught.value.hint
+    origin = "network settings of this PC" if source == "system" else "variable http_proxy"
+    assert origin in caught.value.hint
+    Hub(FAR, "direct")
+    Hub("https://hub.invalid")  # is not asked through it
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "me:hunter2@127.0.0.1:9", DEAD, f"{DEAD}/"])
+def test_proxy_of_the_environment_then_with_or_without_scheme_and_login(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """As such variables are written."""
+    monkeypatch.setenv("http_proxy", address)
+    assert "Nothing answers at the proxy http://127.0.0.1:9" in failure().message
+
+
+def test_hub_when_its_port_is_passed_by_then_no_proxy_is_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Case D-11: an exception may name a port; another port goes through the proxy."""
+    monkeypatch.setenv("http_proxy", DEAD)
+    monkeypatch.setenv("no_proxy", "127.0.0.1:1")
+    with pytest.raises(NetworkError, match=r"at 127\.0\.0\.1: the connection was refused"):
+        Hub("http://127.0.0.1:1").search("x", (), 1)
+    with pytest.raises(NetworkError, match=r"at the proxy"):
+        Hub("http://127.0.0.1:2").search("x", (), 1)
 
 
 @pytest.mark.parametrize(

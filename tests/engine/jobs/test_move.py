@@ -237,6 +237,16 @@ def test_import_then_one_model_is_copied_and_the_original_stays(old, new):
         run("copy", old, new, names=["gone"], keep=True)
 
 
+def test_import_when_the_own_folder_is_not_there_then_made(old, tmp_path):
+    """The app's own models folder is made by what writes there first; no other is (D-17)."""
+    own = tmp_path / "data" / "models"
+    wanted = {"names": ["tiny"], "keep": True}
+    with pytest.raises(FileAccess, match="is not there"):
+        run("copy", old, own, **wanted, own_folder=str(tmp_path / "elsewhere"))
+    assert run("copy", old, own, **wanted, own_folder=str(own))["num_models"] == 1
+    assert (own / "tiny").is_dir()
+
+
 def test_move_when_a_link_then_left_where_it_is(old, new):
     """A link leads to somebody else's place."""
     elsewhere = old.parent / "elsewhere"

@@ -1,6 +1,7 @@
 """A runner that needs no model: it stores tokens in pages and reads them back to choose the next.
 
-So a wrong page, a wrong position or a lost token changes the reply.
+So a wrong page, a wrong position or a lost token changes the reply. As keys and values do, what a
+slot holds depends on everything before it; each step checks that its pages hold its own sequence.
 """
 
 from collections import deque
@@ -34,7 +35,7 @@ def next_id(sequence, seed):
 
 
 class FakeMemory:
-    """Pages of token ids; resizes like KvPool."""
+    """Pages of (token id, hash of the sequence up to it); resizes like KvPool."""
 
     def __init__(self, num_pages):
         self.pages = [[None] * PAGE for _ in range(num_pages)]
@@ -90,12 +91,14 @@ class FakeRunner:
     wait_faults: deque = field(default_factory=deque)
     rows: dict = field(default_factory=dict)
     queue: deque = field(default_factory=deque)
+    failed: bool = False  # a test asked for a failing step
+    wrong: list = field(default_factory=list)  # steps that read what another sequence left
     most_rows: int = 0
     decoded: int = 0  # rows of decode steps that have run
 
     def open_row(self, row, sampling, seed, prompt_ids):
         assert row not in self.rows
-        self.rows[row] = {"seed": seed, "last": None}
+        self.rows[row] = {"seed": seed, "last": None, "ids": list(prompt_ids), "broken": False}
         self.most_rows = max(self.most_rows, len(self.rows))
 
     def close_row(self, row):
@@ -112,7 +115,7 @@ class FakeRunner:
 
         def compute():
             self.decoded += len(works) if phase == "decode" else 0
-            return [token for work in works for token in self._one(work)]
+            return [token for work in works for token in self._one(work, problem is not None)]
 
         if self.latency:
             return LateHandle(self.queue, compute, problem)
@@ -120,18 +123,33 @@ class FakeRunner:
         handle.run()
         return handle
 
-    def _one(self, work: RowWork):
+    def _one(self, work: RowWork, is_bad: bool):
         state = self.rows[work.row]
+        state["broken"] |= is_bad
         tokens = work.tokens or (state["last"],)
-        for offset, token in enumerate(tokens):
-            position = work.start + offset
-            self.memory.pages[work.pages[position // PAGE]][position % PAGE] = token
+        for position, token in enumerate(tokens, work.start):
+            before = self._slot(work, position - 1)[1] if position else 0
+            slot = (token, None if is_bad else hash((before, token)))
+            self.memory.pages[work.pages[position // PAGE]][position % PAGE] = slot
+        read = [self._slot(work, position) for position in range(work.start + len(tokens))]
+        self._check(work, state, read)
         if not work.sample:
             return []
-        length = work.start + len(tokens)
-        sequence = [self.memory.pages[work.pages[i // PAGE]][i % PAGE] for i in range(length)]
-        state["last"] = next_id(sequence, state["seed"])
+        state["last"] = next_id([token for token, _ in read], state["seed"])
+        state["ids"].append(state["last"])
         return [state["last"]]
+
+    def _slot(self, work, position):
+        return self.memory.pages[work.pages[position // PAGE]][position % PAGE] or (None, None)
+
+    def _check(self, work, state, read):
+        """Compare what a step read with the sequence of its row."""
+        wanted, before = [], 0
+        for token in state["ids"][: len(read)]:
+            before = hash((before, token))
+            wanted.append((token, before))
+        if read != wanted and not state["broken"]:
+            self.wrong.append(work)
 
 
 class FakeSink:
@@ -181,10 +199,11 @@ class Bench:
     memory: FakeMemory
     relieved: list
 
-    def run(self, most=10_000):
+    def run(self, most=10_000, after_step=lambda: None):
         for _ in range(most):
             if not self.scheduler.step():
                 return
+            after_step()
         raise AssertionError("the scheduler does not come to rest")
 
     def submit(self, name, prompt, max_tokens=8, seed=0):
@@ -193,9 +212,22 @@ class Bench:
         return request
 
     def assert_clean(self):
-        assert self.pages.used == 0
+        self.assert_owned_once()
+        assert self.scheduler.holdings.reserved_tokens == 0
+        self.scheduler.holdings.drop()
+        assert (self.pages.used, self.scheduler.holdings.kept) == (0, ())
         assert not self.runner.rows
         assert not self.scheduler.has_work
+
+    def assert_owned_once(self):
+        """No page is lost or has two owners; no step read what another sequence left."""
+        owners = (*self.scheduler.requests(), *self.scheduler.holdings.kept)
+        owned = sorted(page for owner in owners for page in owner.pages)
+        assert owned == sorted(self.pages._used)
+        assert self.scheduler.holdings.num_free == self.pages.num_pages - sum(
+            len(request.pages) for request in self.scheduler.requests()
+        )
+        assert not self.runner.wrong
 
 
 def make_request(name, prompt, max_tokens=8, seed=0):
@@ -209,7 +241,15 @@ def make_request(name, prompt, max_tokens=8, seed=0):
 
 
 def make_bench(
-    num_pages=64, latency=0, eos=None, context=4096, chunk=32, rows=8, relieves=0, clock=None
+    num_pages=64,
+    latency=0,
+    eos=None,
+    context=4096,
+    chunk=32,
+    rows=8,
+    relieves=0,
+    clock=None,
+    reuse=True,
 ):
     memory = FakeMemory(num_pages)
     runner = FakeRunner(memory, latency)
@@ -227,7 +267,7 @@ def make_bench(
         runner,
         pages,
         sink,
-        Limits(context_tokens=context, chunk_tokens=chunk, max_rows=rows),
+        Limits(context_tokens=context, chunk_tokens=chunk, max_rows=rows, reuse=reuse),
         Surroundings(
             counters=lambda: Counts(routes=runner.decoded, hits=runner.decoded),
             relieve=relieve,

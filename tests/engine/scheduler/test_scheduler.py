@@ -265,7 +265,7 @@ class _Slots:
 
 
 def _resize(bench, kv_tokens, slots=None, wanted_slots=10):
-    side = KvSide(bench.pages, bench.memory, bench.scheduler.requests)
+    side = KvSide(bench.scheduler.holdings, bench.memory, bench.scheduler.requests)
     bench.scheduler.safepoint.do(
         lambda: apply_division(side, slots or _Slots(), Division(kv_tokens, wanted_slots))
     )
@@ -301,7 +301,7 @@ def test_resize_refused_half_way_restores_both_pools():
     bench.submit("a", PROMPT, 30)
     for _ in range(5):
         bench.scheduler.step()
-    side = KvSide(bench.pages, bench.memory, bench.scheduler.requests)
+    side = KvSide(bench.scheduler.holdings, bench.memory, bench.scheduler.requests)
     with pytest.raises(MemoryError):
         apply_division(side, slots, Division(256, 20))
     assert (side.units, slots.units) == (512, 10)
@@ -350,8 +350,8 @@ def test_every_request_ends_exactly_once_under_random_cancels_and_resizes(
         for when, target, size in acts:
             if when == step:
                 bench.scheduler.safepoint.cancel(str(target))
-                if size * 16 >= bench.scheduler.reserved_tokens:
-                    side = KvSide(bench.pages, bench.memory, bench.scheduler.requests)
+                if size * 16 >= bench.scheduler.holdings.reserved_tokens:
+                    side = KvSide(bench.scheduler.holdings, bench.memory, bench.scheduler.requests)
                     bench.scheduler.safepoint.do(lambda s=side, n=size: _try_resize(s, n))
         bench.scheduler.step()
     bench.run()

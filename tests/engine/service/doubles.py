@@ -123,6 +123,7 @@ class Gate:
     closed: int = 0
     model: LoadedModel | None = None
     load_problem: Exception | None = None
+    model_type: str = "fake"
 
 
 def _model(gate, budget, latency):
@@ -143,7 +144,7 @@ def _model(gate, budget, latency):
     info = ModelInfo(
         path="/m",
         name="fake",
-        model_type="fake",
+        model_type=gate.model_type,
         quant="bf16",
         num_layers=2,
         num_moe_layers=2,

@@ -29,6 +29,7 @@ from engine.protocol.errors import (
     InvalidRequest,
 )
 from engine.protocol.messages import Budget, Load
+from engine.scheduler.holdings import Holdings
 from engine.scheduler.pools import ExpertSide, KvSide, apply_division
 from engine.settings import EngineSettings
 from engine.system import trim_heap
@@ -59,7 +60,7 @@ def test_load_divides_the_emulated_device_as_promised(converted_home):
         assert set(model.kernels) >= {"expert_rows", "route"}
         for share in (0.0, 0.25, 0.5, 1.0):
             slots = max(model.budget.min_slots, int(num_records * share))
-            kv = KvSide(model.pages, model.kv, tuple)
+            kv = KvSide(Holdings(model.pages, reuse=False), model.kv, tuple)
             apply_division(kv, ExpertSide(model.experts), Division(1024, slots))
             assert model.experts.arena_bytes == slots * model.info.record_bytes
     finally:

@@ -15,6 +15,13 @@ def test_settings_without_anything_are_the_defaults(tmp_path):
     assert (settings.threads, settings.job, settings.drain_s) == (0, "", 120.0)
 
 
+def test_settings_when_reuse_is_switched_off_then_it_is(tmp_path):
+    """On without a word."""
+    around = {"FREETOKEN_HOME": str(tmp_path)}
+    assert read_settings([], around).reuse
+    assert not read_settings(["--no-reuse"], around).reuse
+
+
 def test_settings_from_arguments_win_over_the_environment(tmp_path):
     """A call is more specific than a shell."""
     around = {

@@ -6,12 +6,13 @@ Knows no engine: what the engine thinks of a model is heard when it is loaded.
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal
 
+from app.services.job_state import JobExtra, JobState
 from app.services.model_scan import (
     DELETED_SUFFIX,
     ModelEntry,
@@ -23,14 +24,14 @@ from app.services.model_scan import (
 )
 from app.wording import tr
 
-__all__ = ["ModelEntry", "ModelLibrary", "SkipNote"]
+__all__ = ["ModelEntry", "ModelLibrary", "SkipNote", "targets_of"]
 
 
 class ModelLibrary(QObject):
     """Entries of the models folders, newest look.
 
     Args:
-        folder: the app's own models folder; made when needed.
+        folder: the app's own models folder; made by the job that writes there first.
         sources: folder with the sources that came with the app.
         extra: the folder from the settings, None = none.
 
@@ -93,23 +94,29 @@ class ModelLibrary(QObject):
         """Return the entry with this folder."""
         return next((e for e in self._scan.entries if e.path == Path(path)), None)
 
-    def target_for(self, name: str) -> Path:
+    def job_extra(self) -> JobExtra:
+        """Return what a job that writes models is told at its start: which folder it may make."""
+        return JobExtra({"own_folder": str(self._own)})
+
+    def target_for(self, name: str, coming: Collection[str] = ()) -> Path:
         """Return a folder for a new model that was not there at the last look.
 
         Waits for no disk, which may be a share that is gone; the job that writes asks it again.
+
+        Args:
+            name: of the folder, if that is free.
+            coming: folders that will be there; see `targets_of`.
 
         Raises:
             OSError: the chosen folder was not there; nothing is written elsewhere (case D-17). A
                 new look begins, for the next try.
         """
         base = self.target_folder
-        if base == self._own:
-            self._on_thread(self._make_own)
-        elif base in self._scan.missing:
+        if base != self._own and base in self._scan.missing:
             self.refresh()
             raise FileNotFoundError(tr("The models folder {path} is not there.", path=base))
         target, number = name, 2
-        while self.is_taken(target):
+        while self.is_taken(target) or key_of(base / target) in coming:
             target = f"{name}-{number}"
             number += 1
         return base / target
@@ -169,10 +176,6 @@ class ModelLibrary(QObject):
         """Take no results any more."""
         self._closed = True
 
-    def _make_own(self) -> None:
-        with contextlib.suppress(OSError):  # the job says why it cannot write there
-            self._own.mkdir(parents=True, exist_ok=True)
-
     def _on_thread(self, work: Callable[[], object]) -> None:
         threading.Thread(target=work, name="model-folder", daemon=True).start()
 
@@ -206,3 +209,9 @@ class ModelLibrary(QObject):
         taken = self._scan.taken - {key_of(path)}
         self._scan = replace(self._scan, entries=kept, taken=taken)
         self.changed.emit()
+
+
+def targets_of(jobs: Iterable[JobState]) -> frozenset[str]:
+    """Return the folders that open conversions will make, as `key_of` has them."""
+    targets = (job.spec.get("target") for job in jobs if job.is_open and job.job == "convert")
+    return frozenset(key_of(Path(target)) for target in targets if isinstance(target, str))

@@ -17,7 +17,7 @@ from engine.protocol.identity import content_id
 INDEX_NAME = "model.ftw"
 FORMAT, MAJOR = "freetoken", 2
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-MAX_ENTRIES = 2_000  # of one models folder; a wrong choice of folder must not take for ever (D-21)
+MAX_ENTRIES = 2_000  # looked at in a folder; a wrong choice of it must not take for ever (D-21)
 DELETED_SUFFIX = ".deleted"
 
 Kind = Literal["ftw", "builtin_source"]
@@ -134,15 +134,15 @@ def scan(folders: tuple[Path, ...], sources: tuple[Path, ...]) -> Scan:
     builtin = {path.name for path in sources}
     for folder in folders:
         try:
-            children = _children(folder)
+            names = _names(folder)
         except OSError:
             missing.append(folder)
             continue
-        taken.update(map(key_of, children))
-        if len(children) > MAX_ENTRIES:
+        taken.update(key_of(folder / name) for name in names)
+        if len(names) > MAX_ENTRIES:
             notes.append(SkipNote(folder, tr("Only the first entries of this folder were read.")))
-        for child in children[:MAX_ENTRIES]:
-            _look(child, builtin, entries, notes)
+        for name in names[:MAX_ENTRIES]:
+            _look(folder / name, builtin, entries, notes)
     for path in sources:
         entry = read_source(path)
         if entry is not None:
@@ -156,15 +156,9 @@ def key_of(path: Path) -> str:
     return os.path.normcase(path)
 
 
-def _children(folder: Path) -> list[Path]:
-    """Names in a folder, at most one more than are read."""
-    found = []
-    with os.scandir(folder) as items:
-        for item in items:
-            found.append(folder / item.name)
-            if len(found) > MAX_ENTRIES:
-                break
-    return sorted(found)
+def _names(folder: Path) -> list[str]:
+    """All names in a folder: only the first ones are looked at, but each one is taken."""
+    return sorted(os.listdir(folder))
 
 
 def _look(path: Path, builtin: set[str], entries: list[ModelEntry], notes: list[SkipNote]) -> None:

@@ -118,13 +118,22 @@ def useless_proxy(proxy: ProxyName) -> m.Error:
     )
 
 
-def tls_proxy(proxy: str) -> m.Error:
+def tls_proxy(proxy: ProxyName) -> m.Error:
     """Return the sentence for a proxy that would be spoken to over TLS: nothing was sent."""
-    return m.Error(
-        code=ErrorCode.INVALID_REQUEST,
-        message=tr("The proxy {proxy} is asked for by https; nothing was sent.", proxy=proxy),
-        hint=tr('Only http:// proxies work here; write one in Settings, or "direct" for none.'),
+    hint = tr(
+        "It comes from the environment variable {name}. Only http:// proxies work here; write one "
+        'in Settings, or "direct" for none.',
+        name=proxy.source,
     )
+    if proxy.source == OF_SETTINGS:
+        hint = tr('Only http:// proxies work here; write one in Settings, or "direct" for none.')
+    elif proxy.source == OF_SYSTEM:
+        hint = tr(
+            "It comes from the network settings of this PC. Only http:// proxies work here; write "
+            'one in Settings, or "direct" for none.'
+        )
+    words = tr("The proxy {proxy} is asked for by https; nothing was sent.", proxy=proxy.shown)
+    return m.Error(code=ErrorCode.INVALID_REQUEST, message=words, hint=hint)
 
 
 def network(words: str, hint: str = "") -> m.Error:

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from PySide6.QtNetwork import QNetworkProxy
 
+from app.services.remote_bypass import is_passed_by
 from app.services.remote_faults import (
     NO_PROXY,
     OF_SETTINGS,
@@ -54,9 +55,8 @@ class Route:
 def route_to(server: Server, setting: str) -> Route:
     """Return the way to a server. Raises: BadProxy."""
     parts = urlsplit(server.base)
-    host = parts.hostname or ""
     setting = setting.strip()
-    address = "" if is_loopback(host) else _address(setting, parts.scheme, host)
+    address = "" if is_loopback(parts.hostname or "") else _address(setting, parts)
     if not address:
         return Route(QNetworkProxy(QNetworkProxy.ProxyType.NoProxy))
     source = OF_SETTINGS if setting else _variable(parts.scheme) or OF_SYSTEM
@@ -74,12 +74,12 @@ def route_to(server: Server, setting: str) -> Route:
     return Route(proxy, ProxyName(_shown(found.netloc), source))
 
 
-def _address(setting: str, scheme: str, host: str) -> str:
+def _address(setting: str, server: SplitResult) -> str:
     if setting:
         return "" if setting == DIRECT else setting
-    if urllib.request.proxy_bypass(host):
+    if is_passed_by(server):
         return ""
-    return urllib.request.getproxies().get(scheme, "")
+    return urllib.request.getproxies().get(server.scheme, "")
 
 
 def _variable(scheme: str) -> str:
@@ -102,11 +102,13 @@ def _read(address: str, source: str) -> SplitResult:
         useless = ProxyName(_shown(address), source)
         raise BadProxy(bad_proxy() if is_ours else useless_proxy(useless))
     if parts.scheme == "https":  # Qt cannot speak TLS to a proxy
-        raise BadProxy(tls_proxy(_shown(parts.netloc)))
+        raise BadProxy(tls_proxy(ProxyName(_shown(parts.netloc), source)))
     return parts
 
 
 def _shown(address: str) -> str:
-    """Return an address without user and password."""
-    scheme = address.partition("://")[0] + "://" if "://" in address else ""
-    return scheme + address.removeprefix(scheme).rpartition("@")[2]
+    """Return an address, which may be none, without user and password."""
+    scheme, mark, rest = address.partition("://")
+    if not mark or not scheme.isalnum():  # it is part of a password
+        return address.rpartition("@")[2]
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.services.downloads import Downloads, Kept, download_folder
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobExtra, JobState
-from app.services.model_library import ModelLibrary
+from app.services.model_library import ModelLibrary, targets_of
 from app.services.secrets import SecretStore
 from app.services.settings import SettingsStore
 from app.wording import tr
@@ -108,6 +108,7 @@ class FlowsViewModel(QObject):
         self.problem = ""
         self.leftovers: tuple[Kept, ...] = ()  # downloads on disk that no flow has
         self._kept: tuple[Kept, ...] = ()
+        self._has_gone_on = False
         for job in ("download", "search"):
             jobs.set_extra(job, self._surroundings)
         jobs.changed.connect(self._renew)
@@ -115,7 +116,9 @@ class FlowsViewModel(QObject):
         jobs.failed.connect(self._on_failed)
         downloads.removed.connect(self._on_removed)
         downloads.found.connect(self._on_found)
+        library.changed.connect(self._go_on)
         self._renew()
+        QTimer.singleShot(0, self, self._sweep)
         QTimer.singleShot(0, self, self._go_on)
 
     # --- facts ------------------------------------------------------------------------------
@@ -229,12 +232,19 @@ class FlowsViewModel(QObject):
         settings = self._settings.value
         given = {TOKEN_VARIABLE: self.secrets.token, PROXY_VARIABLE: settings.hub_proxy}
         variables = {name: value for name, value in given.items() if value}
-        return JobExtra({"endpoint": settings.hub_endpoint}, variables)
+        spec = self._library.job_extra().spec | {"endpoint": settings.hub_endpoint}
+        return JobExtra(spec, variables)
 
-    def _go_on(self) -> None:
-        """The app may have ended between a download and its conversion, or in a deletion."""
+    def _sweep(self) -> None:
+        """The app may have ended in a deletion."""
         for folder in self._library.folders:
             self.downloads.sweep(folder)
+
+    def _go_on(self) -> None:
+        """The app may have ended between a download and its conversion; once, after a look."""
+        if self._has_gone_on or not self._library.is_scanned:
+            return
+        self._has_gone_on = True
         for job in self._jobs.jobs():
             if job.job == "download" and job.phase == "done":
                 self._convert(job)
@@ -269,9 +279,12 @@ class FlowsViewModel(QObject):
     # --- parts ------------------------------------------------------------------------------
 
     def _convert(self, job: JobState) -> None:
+        """Go on with a whole download; before the first look nobody knows which names are free."""
+        if not self._library.is_scanned:
+            return  # see _go_on
         source = str(job.result.get("path") or job.spec["target"])
         try:
-            target = self._library.target_for(Path(source).name)
+            target = self._library.target_for(Path(source).name, targets_of(self._jobs.jobs()))
         except OSError as problem:
             self._say(tr("Nothing was converted: {why}", why=problem.strerror or str(problem)))
             return

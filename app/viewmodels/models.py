@@ -14,7 +14,7 @@ from app.services.engine_client import EngineClient
 from app.services.gpu_meter import GpuMeter, MeterReading
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
-from app.services.model_library import ModelEntry, ModelLibrary, SkipNote
+from app.services.model_library import ModelEntry, ModelLibrary, SkipNote, targets_of
 from app.services.model_scan import INDEX_NAME, read_ftw
 from app.viewmodels.flows import is_flow
 from app.viewmodels.jobs import JobRow, Speeds, stage_of
@@ -267,7 +267,7 @@ class ModelsViewModel(QObject):
 
     def _convert(self, path: Path) -> None:
         try:
-            target = self._library.target_for(path.name)
+            target = self._library.target_for(path.name, targets_of(self._jobs.jobs()))
         except OSError as problem:
             self._say(tr("Nothing was imported: {why}", why=problem.strerror or str(problem)))
             return

@@ -13,7 +13,7 @@ from app.services.engine_client import EngineClient
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
 from app.services.loans import is_loan
-from app.services.model_library import ModelEntry, ModelLibrary
+from app.services.model_library import ModelEntry, ModelLibrary, targets_of
 from app.services.settings import ModelProfile, SettingsStore
 from app.viewmodels.session_words import Problem, refused_load
 from app.wording import tr
@@ -63,6 +63,8 @@ class ModelLoader(QObject):
         self._policy = m.MissPolicy.TWO_ENDED  # in force
         self._slots: int | None = None  # for one load, instead of the remembered ones
         self._held_slots = self._chosen_slots = 0  # of the loaded model; they differ while yielded
+        for job in ("convert", "move"):
+            jobs.set_extra(job, library.job_extra)
         client.ready.connect(self._on_ready)
         client.progress.connect(self._on_progress)
         client.loaded.connect(self._on_loaded)
@@ -189,7 +191,8 @@ class ModelLoader(QObject):
             self.changed.emit()
             return
         try:
-            target = self._older or self._library.target_for(entry.name)
+            coming = targets_of(self._jobs.jobs())
+            target = self._older or self._library.target_for(entry.name, coming)
         except OSError as problem:
             hint = tr("Choose a models folder in Settings.")
             self.refused.emit(Problem("load", str(problem), hint))

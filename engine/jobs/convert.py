@@ -1,9 +1,10 @@
 """Job: convert a Hugging Face folder to FTW. Joins family, quant format and converter.
 
-Spec: {"source": path, "target": path, "id": str}; "room_at": a folder that must be there; and,
-where the target is an older conversion that shall be replaced, "replace": true. Result: path, name,
-model_type, quant, num_bytes, num_records, num_tensors, num_aux. Writes nothing but the target; its
-output is checked before it gets its name, and an older one goes after that.
+Spec: {"source": path, "target": path, "id": str}; "room_at": a folder that must be there, unless it
+is "own_folder", which is the app's and is made; and, where the target is an older conversion that
+shall be replaced, "replace": true. Result: path, name, model_type, quant, num_bytes, num_records,
+num_tensors, num_aux. Writes nothing but the target; its output is checked before it gets its name,
+and an older one goes after that.
 """
 
 from collections.abc import Callable
@@ -60,8 +61,24 @@ def check_room(spec: dict[str, Any]) -> None:
     Nothing is written elsewhere then, such as into the folder that a disk is mounted on (D-17).
     """
     folder = spec.get("room_at")
-    if isinstance(folder, str) and not Path(folder).is_dir():
+    if not isinstance(folder, str) or not folder:
+        return
+    make_own(spec, Path(folder))
+    if not Path(folder).is_dir():
         raise FileAccess(f"The models folder {folder} is not there.")
+
+
+def make_own(spec: dict[str, Any], folder: Path) -> None:
+    """Make the folder if it is the app's own: that one is never a disk that is away.
+
+    Raises: FileAccess.
+    """
+    own = spec.get("own_folder")
+    if isinstance(own, str) and own and Path(own) == folder:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise FileAccess(f"Cannot make {folder}: {problem.strerror}.") from problem
 
 
 def read_path(spec: dict[str, Any], key: str) -> Path:

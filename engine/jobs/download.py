@@ -2,9 +2,10 @@
 
 Spec: {"repo": "OWNER/NAME", "target": path, "id": str} and, where needed, "revision" (default
 main), "endpoint" (a mirror), "room_at": folder in which the model will be converted (its room is
-checked too, case D-08), "recheck": true (whole files too are held against their hashes, and fetched
-again if they differ), "hub_proxy", "hub_token". The last one comes from the environment, see
-`engine.jobs.run`. Result: path, repo, commit, num_bytes, num_files.
+checked too, case D-08), which must be there, unless it is "own_folder", which is the app's and is
+made; "recheck": true (whole files too are held against their hashes, and fetched again if they
+differ), "hub_proxy", "hub_token". The last one comes from the environment, see `engine.jobs.run`.
+Result: path, repo, commit, num_bytes, num_files.
 
 Stages of its progress: "check" (listing, config, tokenizer), then "download" with the bytes of all
 files; "retry" with a sentence as detail while a lost connection is awaited.
@@ -25,7 +26,7 @@ import msgspec
 from engine.checkpoint.files import FileLock, check_space, reading, sync_file
 from engine.checkpoint.origin import PIN_NAME, Origin, read_pin
 from engine.checkpoint.source import CONFIG, INDEX, SIDE_FILES, SINGLE
-from engine.jobs.convert import read_path
+from engine.jobs.convert import check_room, read_path
 from engine.jobs.hub import Hub, HubFile, HubRepo, check_name
 from engine.jobs.hub_file import PART, Hooks, fetch, is_whole, kept_bytes
 from engine.models.registry import get_family
@@ -84,9 +85,7 @@ def run(
     order = _Order.of(spec)
     hub = Hub(_text(spec, "endpoint"), _text(spec, "hub_proxy"), _text(spec, "hub_token"))
     emit(Progress(id=order.job_id, stage="check", detail=order.repo))
-    if order.room_at is not None and not order.room_at.is_dir():
-        # A disk that is away: nothing is written elsewhere (case D-17).
-        raise FileAccess(f"The models folder {order.room_at} is not there.")
+    check_room(spec)
     try:
         order.target.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

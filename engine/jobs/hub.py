@@ -20,7 +20,14 @@ from typing import IO, Any, TypeVar, cast
 
 import msgspec
 
-from engine.jobs.hub_errors import OF_SETTINGS, OF_SYSTEM, HubPlace, lost, refused
+from engine.jobs.hub_errors import (
+    OF_SETTINGS,
+    OF_SYSTEM,
+    HubPlace,
+    lost,
+    refused,
+    useless_proxy,
+)
 from engine.protocol.errors import (
     GatedModel,
     InvalidRequest,
@@ -104,7 +111,8 @@ class Hub:
         token: sent to the endpoint only, never to where it redirects, never over plain HTTP to
             another machine.
 
-    Raises (constructor): InvalidRequest for an address that is none.
+    Raises (constructor): InvalidRequest for an address that is none, also of a proxy that the
+        system names.
     """
 
     def __init__(
@@ -119,13 +127,16 @@ class Hub:
         self._token = token if is_private else ""
         self._timeout_s = timeout_s
         used = _proxies(proxy)
-        is_passed_by = urllib.request.proxy_bypass(parts.hostname or "")
+        # Asked as urllib asks: with the port.
+        is_passed_by = urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2])
         self._place = HubPlace(
             self.endpoint,
             "" if is_passed_by else used.get(parts.scheme, ""),
             bool(self._token),
             OF_SETTINGS if proxy else _variable(parts.scheme) or OF_SYSTEM,
         )
+        if self._place.proxy and not _is_proxy(self._place.proxy):
+            raise useless_proxy(self._place)
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler(used), _Redirects((parts.scheme, parts.netloc), self._token)
         )
@@ -306,17 +317,30 @@ def check_name(repo: str) -> None:
 
 
 def _checked(address: str, what: str) -> urllib.parse.SplitResult:
-    try:
-        parts = urllib.parse.urlsplit(address)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_good = False
-    if not is_good:  # not repeated: it may hold a password
+    parts = _parts(address)
+    if parts is None:  # not repeated: it may hold a password
         raise InvalidRequest(
             f"The {what} address is none; it should begin with http:// or https://.",
             "Correct it in Settings.",
         )
     return parts
+
+
+def _parts(address: str) -> urllib.parse.SplitResult | None:
+    """Return the parts of an address of HTTP; None if it is none."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if is_good else None
+
+
+def _is_proxy(address: str) -> bool:
+    """Whether urllib can use a proxy that the system names; it may lack its scheme."""
+    if "://" not in address:
+        return "/" not in address and _parts(f"http://{address}") is not None
+    return _parts(address) is not None
 
 
 def _variable(scheme: str) -> str:

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from email.message import Message
 from urllib.parse import urlsplit
 
-from engine.protocol.errors import EngineError, GatedModel, NetworkError, NotOnHub, TokenNeeded
+from engine.protocol.errors import (
+    EngineError,
+    GatedModel,
+    InvalidRequest,
+    NetworkError,
+    NotOnHub,
+    TokenNeeded,
+)
 
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
@@ -100,6 +107,13 @@ def lost(problem: Exception, place: HubPlace) -> NetworkError:
     return NetworkError(f"The connection to {who} was lost.", hint, may_retry=True)
 
 
+def useless_proxy(place: HubPlace) -> InvalidRequest:
+    """Return the error for a proxy that is no address: nothing was sent."""
+    return InvalidRequest(
+        f"The proxy {_shown(place.proxy)} cannot be used; nothing was sent.", _check_proxy(place)
+    )
+
+
 def _no_entry(repo: str, page: str, code: str, place: HubPlace) -> TokenNeeded:
     if place.has_token:
         return TokenNeeded(
@@ -146,6 +160,8 @@ def _host(address: str) -> str:
 
 
 def _shown(address: str) -> str:
-    """Return an address without user and password."""
-    parts = urlsplit(address if "://" in address else f"http://{address}")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    """Return an address, which may be none, without user and password."""
+    scheme, mark, rest = address.partition("://")
+    if not mark or not scheme.isalnum():  # it is part of a password
+        scheme, rest = "http", address
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -2,9 +2,9 @@
 
 Spec: {"act": "copy" | "clean" | "drop", "source": folder, "target": folder, "id": str}; with "copy"
 also "names": [folder] for some of them only, and "keep": true if the source stays whatever happens
-(an import). Result of "copy": path, num_bytes, num_models, is_moved (the same disk: renamed,
-nothing is left to be removed), left (names that are not ours). Of "clean": num_bytes, kept. Of
-"drop": {}.
+(an import); a target that is "own_folder", the app's, is made. Result of "copy": path, num_bytes,
+num_models, is_moved (the same disk: renamed, nothing is left to be removed), left (names that are
+not ours). Of "clean": num_bytes, kept. Of "drop": {}.
 
 "copy" never changes the source on another disk; what it has copied when it is stopped lies under
 STAGE in the target and is compared, not copied again, by the next run. Everything gets its name at
@@ -27,7 +27,7 @@ from engine.checkpoint.files import (
     rename,
     sync_folder,
 )
-from engine.jobs.convert import read_path
+from engine.jobs.convert import make_own, read_path
 from engine.jobs.move_files import Copier, Watch, same_bytes
 from engine.jobs.move_items import DOWNLOADS, Item, find_items, strangers
 from engine.protocol.errors import CorruptCheckpoint, FileAccess, InvalidRequest
@@ -73,6 +73,9 @@ def run(
     act = acts.get(str(spec.get("act")))
     if act is None:
         raise InvalidRequest(f"The job's 'act' must be one of {', '.join(acts)}.")
+
+    if act is _copy:
+        make_own(spec, order.target)
 
     def tell(stage: str, done: int, total: int) -> None:
         emit(Progress(id=order.job_id, stage=stage, done_bytes=done, total_bytes=total))

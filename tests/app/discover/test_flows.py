@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QCoreApplication
 
 from app.services.downloads import Kept
 from app.services.job_state import JobState
@@ -161,20 +162,60 @@ def test_mirror_and_proxy_then_each_start_gets_those_of_now(parts):
     """D-13: a retry after a change of the settings uses the change; a password is on no argv."""
     parts.settings.set(hub_endpoint="https://mirror", hub_proxy="http://me:pw@proxy:8080")
     extra = parts.jobs.extras["download"]()
-    assert extra.spec == {"endpoint": "https://mirror"}
+    assert extra.spec == {"endpoint": "https://mirror", "own_folder": "/models"}
     assert extra.variables == {"FREETOKEN_HUB_PROXY": "http://me:pw@proxy:8080"}
 
 
-def test_start_when_the_app_ended_between_download_and_conversion_then_it_goes_on(qtbot, parts):
-    """D-05: the queue on disk is the flow."""
-    parts.jobs.states["job-7"] = JobState(
-        id="job-7", job="download", title=TITLE, phase="done",
-        spec={"repo": REPO, "target": SOURCE}, result={"path": SOURCE, "num_bytes": 5},
+def fetched(number, repo=REPO):
+    """A whole download in the queue on disk."""
+    target = f"/models/.downloads/{repo}"
+    return JobState(
+        id=f"job-{number}", job="download", title=TITLE, phase="done",
+        spec={"repo": repo, "target": target}, result={"path": target, "num_bytes": 5},
     )  # fmt: skip
+
+
+def start_again(parts):
+    """The page of the next start; what it does by itself at once is done."""
     again = FlowsViewModel(
         parts.jobs, parts.library, parts.settings, parts.secrets, parts.downloads
     )
-    qtbot.waitUntil(lambda: [f.job.job for f in again.flows] == ["convert"])
+    QCoreApplication.processEvents()
+    return again
+
+
+def test_start_when_the_app_ended_between_download_and_conversion_then_it_goes_on(parts):
+    """D-05: the queue on disk is the flow; once the library knows which names are free."""
+    parts.jobs.states["job-7"] = fetched(7)
+    parts.library.is_scanned = False
+    again = start_again(parts)
+    assert parts.downloads.swept
+    again.resume("job-7")
+    assert [f.job.job for f in again.flows] == ["download"]
+    parts.library.changed.emit()
+    assert [f.job.job for f in again.flows] == ["download"]
+    parts.library.is_scanned = True
+    parts.library.changed.emit()
+    assert [f.job.job for f in again.flows] == ["convert"]
+
+
+def test_start_when_two_downloads_have_one_name_then_two_folders(parts):
+    """The one under way is not on the disk yet."""
+    parts.jobs.states |= {"job-7": fetched(7, "one/m"), "job-8": fetched(8, "two/m")}
+    again = start_again(parts)
+    targets = [flow.job.spec["target"] for flow in again.flows]
+    assert targets == ["/models/m", "/models/m-2"]
+
+
+def test_changed_library_when_a_download_waits_for_the_person_then_left_alone(qtbot, parts):
+    """D-17: what could not be converted is, when it is asked for, not at each look."""
+    QCoreApplication.processEvents()
+    job_id = begin(qtbot, parts)
+    parts.library.refusal = FileNotFoundError("The models folder /mnt/x is not there.")
+    end_download(parts, job_id)
+    parts.library.refusal = None
+    parts.library.changed.emit()
+    assert parts.flow.job.job == "download"
 
 
 def test_get_when_the_models_folder_is_away_then_nothing_is_written_elsewhere(qtbot, parts):

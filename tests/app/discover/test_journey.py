@@ -28,6 +28,8 @@ def test_get_when_gated_and_cut_then_ready_in_the_library(qtbot, tmp_path, hub):
     runner = JobRunner(find_program("", root), root.root / "jobs.json")
     library = ModelLibrary(root.models, tmp_path / "none")
     root.root.mkdir(parents=True, exist_ok=True)
+    with qtbot.waitSignal(library.changed):
+        library.refresh()
     flows = FlowsViewModel(runner, library, settings, SecretStore(lambda: None), Downloads())
     flows.get(REPO, "A model")
     qtbot.waitUntil(lambda: [f.state for f in flows.flows] == ["fail"], timeout=30_000)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from app.services.model_scan import ModelEntry
+from app.services.job_state import JobExtra
+from app.services.model_scan import ModelEntry, key_of
 from engine.protocol.messages import EngineState
 
 BIG = ModelEntry(
@@ -72,10 +73,14 @@ class StubLibrary(QObject):
         self._entries = entries
         self.changed.emit()
 
-    def target_for(self, name):
+    def job_extra(self):
+        return JobExtra({"own_folder": "/models"})
+
+    def target_for(self, name, coming=()):
         if self.refusal:
             raise self.refusal
-        return self.target_folder / name
+        is_coming = key_of(self.target_folder / name) in coming
+        return self.target_folder / (f"{name}-2" if is_coming else name)
 
     def is_taken(self, name):
         return (self.target_folder / name).exists()

@@ -114,6 +114,15 @@ def test_import_when_a_checkpoint_then_a_job_with_source_and_target(parts, tmp_p
     assert "already" in parts.vm.problem
 
 
+def test_import_when_another_of_this_name_is_being_converted_then_another_folder(parts, tmp_path):
+    """Its folder is not there yet, but will be."""
+    for owner in ("one", "two"):
+        (tmp_path / owner).mkdir()
+        parts.vm.import_folders((checkpoint(tmp_path / owner),))
+    targets = [job.spec["target"] for job in parts.jobs.jobs()]
+    assert targets == ["/models/a-model", "/models/a-model-2"]
+
+
 @pytest.mark.parametrize("kind", ["file", "empty", "damaged", "gone"])
 def test_import_when_no_checkpoint_then_named_and_nothing_starts(parts, tmp_path, kind):
     """G-04: what cannot be imported is named, with what to do; no process is started."""

@@ -179,6 +179,8 @@ def test_proxy_of_the_system_when_socks_then_spoken_to_as_such(qtbot, make, monk
         ("socks4://me:hunter2@proxy.example:1080", "socks4://proxy.example:1080"),
         ("me:hunter2@proxy.example:x", "proxy.example:x"),
         ("http://me:hunt://er2@proxy.example:0", "http://proxy.example:0"),
+        ("me:hunt://er2@proxy.example:0", "proxy.example:0"),
+        ("http://me:hunter2@[::1", "http://[::1"),
     ],
 )
 def test_proxy_of_the_system_when_useless_then_it_is_blamed(
@@ -256,17 +258,22 @@ def test_route_when_both_cases_of_a_variable_are_set_then_the_one_in_force_is_na
     assert (name.shown, name.source) == ("lower.example:1", "http_proxy")
 
 
-@pytest.mark.parametrize("is_systems", [True, False])
-def test_proxy_by_https_then_nothing_is_sent(qtbot, make, server, monkeypatch, is_systems):
+@pytest.mark.parametrize(
+    ("source", "begin"),
+    [
+        ("settings", "Only http:// proxies work here"),
+        ("system", "It comes from the network settings of this PC. Only http://"),
+        ("HTTP_PROXY", "It comes from the environment variable HTTP_PROXY. Only http://"),
+    ],
+)
+def test_proxy_by_https_then_nothing_is_sent(qtbot, make, server, name_proxy, source, begin):
     """Case D-11: no TLS to a proxy is possible, so neither is it spoken to without."""
     address = server.url.replace("http://", "https://me:hunter2@")
-    if is_systems:
-        monkeypatch.setenv("http_proxy", address)
-    client = make(FAR, "" if is_systems else address)
+    client = make(FAR, name_proxy(address, source))
     words, hint = failure(qtbot, client)
     shown = server.url.removeprefix("http://")
     assert words == f"The proxy {shown} is asked for by https; nothing was sent."
-    assert "http://" in hint
+    assert hint.startswith(begin)
     with qtbot.waitSignal(client.list_failed, timeout=5_000) as told:
         client.list_models()
     assert told.args[0].message == words

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from app.services.model_library import ModelLibrary
+from app.services.job_state import JobState
+from app.services.model_library import ModelLibrary, targets_of
 from app.services.model_scan import MAX_ENTRIES, read_ftw, scan
 from engine.protocol.identity import content_id
 
@@ -110,6 +111,7 @@ def test_scan_when_huge_folder_then_bounded(tmp_path):
     found = scan((tmp_path,), ())
     assert len(found.notes) <= MAX_ENTRIES + 1
     assert any("Only the first" in note.reason for note in found.notes)
+    assert len(found.taken) == MAX_ENTRIES + 50  # none of them is written into
 
 
 def test_refresh_when_converted_elsewhere_then_listed(qtbot, library, tmp_path):
@@ -136,13 +138,13 @@ def test_chosen_folder_when_offline_then_missing_and_back(qtbot, library, tmp_pa
     assert library.missing == ()
 
 
-def test_own_folder_when_absent_then_no_banner(qtbot, library):
-    """The app's own folder is made when needed; its absence is no fault."""
+def test_own_folder_when_absent_then_no_banner(qtbot, library, tmp_path):
+    """The app's own folder is made by the job that writes; its absence is no fault."""
     library.set_extra(None)
     assert look(qtbot, library) == []
     assert library.missing == ()
-    target = library.target_for("x")
-    qtbot.waitUntil(target.parent.is_dir)
+    library.target_for("x")
+    assert library.job_extra().spec == {"own_folder": str(tmp_path / "models")}
 
 
 def test_builtin_source_then_listed_until_converted(qtbot, library, tmp_path):
@@ -213,6 +215,21 @@ def test_target_for_when_taken_then_next_name(qtbot, library, tmp_path):
     assert library.is_taken("tiny")
     assert library.target_for("tiny").name == "tiny-3"
     assert library.target_for("other") == tmp_path / "models" / "other"
+
+
+def test_target_for_when_a_conversion_will_make_it_then_next_name(qtbot, library, tmp_path):
+    """What is not on the disk yet; what has ended is told by the disk."""
+    library.set_extra(None)
+    look(qtbot, library)
+    models = tmp_path / "models"
+    jobs = [
+        JobState(id="job-1", job="convert", spec={"target": str(models / "a")}, phase="running"),
+        JobState(id="job-2", job="convert", spec={"target": str(models / "a-2")}),
+        JobState(id="job-3", job="convert", spec={"target": str(models / "b")}, phase="failed"),
+        JobState(id="job-4", job="download", spec={"target": str(models / "c")}),
+    ]
+    names = [library.target_for(name, targets_of(jobs)).name for name in "abc"]
+    assert names == ["a-3", "b", "c"]
 
 
 def test_target_for_when_the_name_is_taken_in_another_folder_then_free(qtbot, library, tmp_path):

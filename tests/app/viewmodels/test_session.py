@@ -1,12 +1,14 @@
 """The session: first start, remembered splits, crashes, restarts."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from app.services.engine_client import EngineClient
 from app.services.engine_process import EngineProcess, ProcessLimits
+from app.services.engine_program import find_program
 from app.services.job_runner import JobRunner
 from app.services.model_library import ModelLibrary
 from app.services.settings import SettingsStore
@@ -16,6 +18,7 @@ from engine.protocol import messages as m
 from engine.protocol.identity import content_id
 from engine.protocol.places import data_root
 from tests.support.app_engine import Recorder, fake_program
+from tests.support.checkpoints import write_checkpoint
 
 FAST = ProcessLimits(first_output_s=10, silence_s=0.6, eof_after_s=0.2, kill_after_s=0.5)
 HELLO = (m.ChatMessage(role="user", parts=(m.Part(text="hello"),)),)
@@ -33,7 +36,7 @@ def write_ftw(folder: Path, source: str = "", content: str = "") -> Path:
 class World:
     """All services below a session, with the fake engine."""
 
-    def __init__(self, root, arguments=()):
+    def __init__(self, root, arguments=(), has_real_jobs=False):
         self.root = data_root(str(root))
         program = fake_program(*arguments)
         self.sources = root / "sources"
@@ -41,7 +44,8 @@ class World:
         self.process = EngineProcess(program, limits=FAST)
         self.client = EngineClient(self.process)
         self.library = ModelLibrary(self.root.models, self.sources)
-        self.jobs = JobRunner(program, self.root.root / "jobs.json", kill_after_s=0.3)
+        jobs = find_program("", self.root) if has_real_jobs else program
+        self.jobs = JobRunner(jobs, self.root.root / "jobs.json", kill_after_s=0.3)
         self.settings = SettingsStore(self.root.settings_file)
         self.session = SessionViewModel(self.client, self.library, self.jobs, self.settings)
 
@@ -60,8 +64,8 @@ class World:
 def world(qtbot, tmp_path):
     made = []
 
-    def make(*arguments, root=tmp_path):
-        made.append(World(root, arguments))
+    def make(*arguments, root=tmp_path, has_real_jobs=False):
+        made.append(World(root, arguments, has_real_jobs))
         return made[-1]
 
     yield make
@@ -316,6 +320,36 @@ def test_interrupted_preparation_then_taken_up_again(qtbot, world, tmp_path):
     start(qtbot, two)
     assert [j.phase for j in two.jobs.jobs()] == ["done"]
     assert two.session.model_name == "tiny"
+
+
+def test_preparation_when_the_own_folder_was_deleted_after_a_failure_then_made_again(qtbot, world):
+    """The same job as before: the app's own models folder is never a disk that is away (D-17)."""
+    one = world(has_real_jobs=True)
+    source = write_checkpoint(one.sources / "tiny")
+    config = (source / "config.json").read_bytes()
+    (source / "config.json").write_text('{"model_type": "made_up"}')
+    with qtbot.waitSignal(one.jobs.failed, timeout=60_000):
+        one.session.start()
+    (failed,) = one.jobs.jobs()
+    shutil.rmtree(one.root.models)
+    (source / "config.json").write_bytes(config)
+    with qtbot.waitSignal(one.client.loaded, timeout=60_000):
+        one.session.load(str(source))
+    assert [(job.id, job.phase) for job in one.jobs.jobs()] == [(failed.id, "done")]
+    assert (one.root.models / "tiny" / "model.ftw").is_file()
+
+
+def test_preparation_when_an_import_of_this_name_is_open_then_another_folder(qtbot, world):
+    """Two conversions must not end in one folder; which of them is first is no matter."""
+    one = world("--job-end", "hang")
+    source = one.add_source()
+    with qtbot.waitSignal(one.library.changed):
+        one.library.refresh()
+    taken = one.root.models / "tiny"
+    one.jobs.start("convert", {"source": "/elsewhere/tiny", "target": str(taken)})
+    one.session.load(str(source))
+    targets = [job.spec["target"] for job in one.jobs.jobs()]
+    assert targets == [str(taken), str(one.root.models / "tiny-2")]
 
 
 def idle_after(one, minutes, minute_ms=20):

@@ -157,6 +157,7 @@ def _suffix(rows: list[Row]) -> str:
     for (share, tokens), group in _grouped(rows, "share", "prompt"):
         of = {row["way"]: row for row in group}
         line: Row = {"share": _percent(share), "turn": tokens, "limit s": group[0]["limit s"]}
+        line["reused"] = group[0].get("reused")
         line |= {f"{way} s": of[way]["ttft s"] if way in of else None for way in WAYS}
         forced = [_speeds(row) for way, row in of.items() if way != AUTO]
         if AUTO in of and forced:
@@ -164,7 +165,7 @@ def _suffix(rows: list[Row]) -> str:
         line["right"] = _all_right(group)
         shown.append(line)
     ways = [f"{way} s" for way in WAYS]
-    return table(shown, ("share", "turn", "limit s", *ways, "of best", "verdict", "right"))
+    return table(shown, ("share", "turn", "reused", "limit s", *ways, "of best", "verdict", "right"))
 
 
 def _resize(rows: list[Row]) -> str:

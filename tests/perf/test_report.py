@@ -82,12 +82,13 @@ def measured_by(
 
 
 def test_plan_when_all_is_asked_for_then_each_engine_starts_once() -> None:
-    """The three sizes of the model, three numbers of threads, and chunks of a fixed length."""
+    """Three models, three numbers of threads, chunks of a fixed length, and turns."""
     sessions = [session for session, _ in groups(FULL) if session is not None]
     assert sessions == [
         Session(BF16),
         *(Session(BF16, threads) for threads in (4, 8, 12)),
         Session(BF16, chunk=2048),
+        Session(BF16, reuse=True),
         Session(FP8),
         Session(DEEP),
     ]

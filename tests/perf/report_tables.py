@@ -165,7 +165,9 @@ def _suffix(rows: list[Row]) -> str:
         line["right"] = _all_right(group)
         shown.append(line)
     ways = [f"{way} s" for way in WAYS]
-    return table(shown, ("share", "turn", "reused", "limit s", *ways, "of best", "verdict", "right"))
+    return table(
+        shown, ("share", "turn", "reused", "limit s", *ways, "of best", "verdict", "right")
+    )
 
 
 def _resize(rows: list[Row]) -> str:

@@ -36,7 +36,8 @@ class Prefix:
         """Return how many pages a sequence that begins with `ids` should take; 0 = none.
 
         At least one id is left to run. A continuation, or another reply to the same prompt, takes
-        what it can. Any other sequence is a second conversation or an edited one, and takes pages
+        what it can; both are told by their length, because two first messages may differ in a word
+        or two. Any other sequence is a second conversation or an edited one, and takes pages
         only if the entry loses few: two conversations with one system prompt would otherwise rob
         each other in turn.
         """
@@ -44,7 +45,9 @@ class Prefix:
         whole = min(common // page_tokens, (len(ids) - 1) // page_tokens, len(self.pages))
         if whole < LEAST_PAGES:
             return 0
-        goes_on = common + REPLY_OPENING_TOKENS >= self.prompt_tokens
+        longer = len(ids) > self.prompt_tokens + REPLY_OPENING_TOKENS
+        goes_on = longer and common + REPLY_OPENING_TOKENS >= self.prompt_tokens
+        goes_on = goes_on or common >= len(ids) - 1
         lost = len(self.pages) - whole
         return whole if goes_on or lost <= MOST_LOST_SHARE * len(self.pages) else 0
 

@@ -98,7 +98,7 @@ class Chooser:
     def close(self) -> None:
         """Let go of all recordings."""
         self._kept.clear()
-        self._record = None
+        self._record = self._last = None
 
     def _recording(self, key: _Key) -> Recording | None:
         if key not in self._kept:

@@ -13,12 +13,12 @@ from torch import Tensor
 from engine.cache.kv import KvPool
 from engine.forward import PAGE_TOKENS, ForwardBatch
 from engine.models.base import Model
-from engine.protocol.errors import InternalError
+from engine.protocol.errors import BudgetError, InternalError
 from engine.protocol.messages import Sampling
 from engine.runner.chooser import Chooser, Recording
 from engine.runner.sampler import Past, RowSampler, sample, take_the_likeliest
 from engine.runner.work import RowWork
-from kernels.device.base import Device, memory_refusals
+from kernels.device.base import MEMORY_ERRORS, Device, memory_refusals
 
 
 class StepHandle(Protocol):
@@ -237,8 +237,18 @@ class ModelRunner:
         return self._step(ids)
 
     def _step(self, ids: Tensor) -> _Step:
+        """Bring ids on their way. They are chosen and counted: nobody may ask for them once more.
+
+        Raises: BudgetError if the host has no memory for them, which is no MEMORY_ERROR.
+        """
         check = _nothing_to_check if self._program is None else self._program.check
-        return _Step(ids, self._seam, check)
+        try:
+            return _Step(ids, self._seam, check)
+        except MEMORY_ERRORS as problem:
+            raise BudgetError(
+                f"No memory was left for the tokens of a step: {problem}.",
+                "Close other programs, or make the expert cache or the context smaller.",
+            ) from problem
 
     def _pick(
         self,

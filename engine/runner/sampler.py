@@ -22,6 +22,7 @@ from kernels.reference.sampling import (
     penalise_repetition,
 )
 
+LEAST_TEMPERATURE = 1e-6  # below it the likeliest token is as good as certain, and may overflow
 UNIFORM_BITS = 53  # of a float64's mantissa, so that a draw never reaches 1
 
 
@@ -129,7 +130,7 @@ class RowSampler:
         )
         filters = Filters(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
         self.way = Way(
-            None if sampling.temperature == 0.0 else filters,
+            None if sampling.temperature < LEAST_TEMPERATURE else filters,
             penalties if penalties.has_seen or penalties.has_counts else None,
         )
         if penalties.has_seen:

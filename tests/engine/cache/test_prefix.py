@@ -66,6 +66,15 @@ def test_take_when_two_chats_share_a_system_prompt_then_neither_robs_the_other()
             a, b = (longer, b) if chat is a else (a, longer)
 
 
+def test_take_when_first_messages_differ_in_a_word_then_the_long_chat_stays_whole() -> None:
+    """ "Hi" and "Hello" behind one system prompt: the second is no continuation of the first."""
+    pages, cache = make(512)
+    keep(pages, cache, (*SYSTEM, *A[:4], *B), prompt=104)
+    assert found(pages, cache, (*SYSTEM, *A[500:505])) == 0
+    assert cache.num_pages == pages.used > 0
+    assert found(pages, cache, (*SYSTEM, *A[:4], *B[:40], *A[:20])) == 144
+
+
 def test_take_when_a_reply_is_made_anew_then_its_prompt_is_found() -> None:
     """The old reply may be far longer than the prompt; it would not be asked for again."""
     pages, cache = make()

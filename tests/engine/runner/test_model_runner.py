@@ -10,8 +10,9 @@ from torch import Tensor
 from engine.cache.kv import KvPool
 from engine.forward import ForwardBatch
 from engine.models.spec import ModelSpec
-from engine.protocol.errors import InternalError
+from engine.protocol.errors import BudgetError, InternalError
 from engine.protocol.messages import Sampling
+from engine.runner import model_runner
 from engine.runner.model_runner import ModelRunner
 from engine.runner.work import RowWork
 from kernels.device.base import DeviceMemoryError
@@ -220,3 +221,18 @@ def test_launch_when_a_library_of_the_card_is_out_of_memory_then_it_shows_as_mem
     assert type(caught.value) is seen
     model.problem = None
     assert runner.launch("prefill", [work(0, (1,), 0)]).wait() == (3,)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_launch_when_no_memory_is_left_for_chosen_ids_then_never_asked_again(
+    runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, phase: Any
+) -> None:
+    """They are noted and counted by then: a second launch would go on from the wrong token."""
+
+    def refuse(*_: Any) -> None:
+        raise DeviceMemoryError("no pinned memory")
+
+    runner.open_row(0, GREEDY, 0, (5,))
+    monkeypatch.setattr(model_runner, "_Step", refuse)
+    with pytest.raises(BudgetError, match="no pinned memory"):
+        runner.launch(phase, [work(0, (5,), 0)])

@@ -114,6 +114,16 @@ def test_sample_when_seeds_differ_then_replies_differ() -> None:
     assert len(set(reply(1))) > 5
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-308, 1e-7])
+def test_sample_when_the_temperature_is_next_to_nothing_then_the_likeliest(
+    temperature: float,
+) -> None:
+    """Divided by it, logits would overflow and look like damaged weights."""
+    logits = logits_of(2)
+    rows = [row(temperature=temperature), row(temperature=temperature, top_k=5)]
+    assert sample(logits, rows, (3, 3)).tolist() == logits.argmax(-1).tolist()
+
+
 def test_sample_when_greedy_then_the_seed_is_ignored() -> None:
     """Temperature 0 takes the likeliest, with or without penalties."""
     logits = torch.zeros(1, VOCAB)

@@ -120,18 +120,19 @@ def useless_proxy(proxy: ProxyName) -> m.Error:
 
 def tls_proxy(proxy: ProxyName) -> m.Error:
     """Return the sentence for a proxy that would be spoken to over TLS: nothing was sent."""
-    hint = tr(
-        "It comes from the environment variable {name}. Only http:// proxies work here; write one "
-        'in Settings, or "direct" for none.',
-        name=proxy.source,
-    )
-    if proxy.source == OF_SETTINGS:
-        hint = tr('Only http:// proxies work here; write one in Settings, or "direct" for none.')
-    elif proxy.source == OF_SYSTEM:
-        hint = tr(
+    hint = _by_source(
+        proxy,
+        settings=tr('Only http:// proxies work here; write one in Settings, or "direct" for none.'),
+        system=tr(
             "It comes from the network settings of this PC. Only http:// proxies work here; write "
             'one in Settings, or "direct" for none.'
-        )
+        ),
+        variable=tr(
+            "It comes from the environment variable {name}. Only http:// proxies work here; write "
+            'one in Settings, or "direct" for none.',
+            name=proxy.source,
+        ),
+    )
     words = tr("The proxy {proxy} is asked for by https; nothing was sent.", proxy=proxy.shown)
     return m.Error(code=ErrorCode.INVALID_REQUEST, message=words, hint=hint)
 
@@ -145,35 +146,42 @@ def network(words: str, hint: str = "") -> m.Error:
 def proxy_login(proxy: ProxyName) -> m.Error:
     """Return the sentence for a proxy that wants to know who asks."""
     words = tr("The proxy {proxy} wants a login, or does not accept it.", proxy=proxy.shown)
-    hint = tr(
-        "It comes from the environment variable {name}. Write it there or in Settings as "
-        "http://user:password@host:port.",
-        name=proxy.source,
-    )
-    if proxy.source == OF_SETTINGS:
-        hint = tr("Write it as http://user:password@host:port in Settings.")
-    elif proxy.source == OF_SYSTEM:
-        hint = tr(
+    hint = _by_source(
+        proxy,
+        settings=tr("Write it as http://user:password@host:port in Settings."),
+        system=tr(
             "It comes from the network settings of this PC. Write it as "
             "http://user:password@host:port in Settings."
-        )
+        ),
+        variable=tr(
+            "It comes from the environment variable {name}. Write it there or in Settings as "
+            "http://user:password@host:port.",
+            name=proxy.source,
+        ),
+    )
     return network(words, hint)
 
 
 def _check(proxy: ProxyName) -> str:
     """Say where a proxy that does not work is to be corrected."""
-    if proxy.source == OF_SETTINGS:
-        return tr("Check the proxy in Settings.")
-    if proxy.source == OF_SYSTEM:
-        return tr(
+    return _by_source(
+        proxy,
+        settings=tr("Check the proxy in Settings."),
+        system=tr(
             "It comes from the network settings of this PC. Correct it there, or write another "
             'one, or "direct", in Settings.'
-        )
-    return tr(
-        "It comes from the environment variable {name}. Correct it there, or write another one, "
-        'or "direct", in Settings.',
-        name=proxy.source,
+        ),
+        variable=tr(
+            "It comes from the environment variable {name}. Correct it there, or write another "
+            'one, or "direct", in Settings.',
+            name=proxy.source,
+        ),
     )
+
+
+def _by_source(proxy: ProxyName, settings: str, system: str, variable: str) -> str:
+    """Return the words for where a proxy comes from."""
+    return {OF_SETTINGS: settings, OF_SYSTEM: system}.get(proxy.source, variable)
 
 
 def _proxy(fault: Fault) -> m.Error:

@@ -28,6 +28,12 @@ struct CallPlan {
 
     explicit CallPlan(const PoolConfig& config);
     int end(int k) const { return k + 1 < jobs ? job[k + 1].begin : units; }
+    // Jobs that begin within the list's first `count` units.
+    int jobs_within(int count) const {
+        int within = 0;
+        while (within < jobs && job[within].begin < count) within++;
+        return within;
+    }
     // Its unit number `i` of the list; where the sums of that unit begin in the partial sums, and
     // its activations.
     const uint8_t* unit(const Shape& shape, const Job& of, int i) const {

@@ -299,8 +299,7 @@ void Pool::fetch_columns(const CallPlan& plan, uint32_t call, int place, int joi
     const int most = bound(plan, call);
     const size_t value_bytes = shape.row_bytes / static_cast<size_t>(shape.hidden);
     const size_t block_bytes = kBlockColumns * value_bytes;
-    int jobs = 0;
-    while (jobs < plan.jobs && plan.job[jobs].begin < most) jobs++;
+    const int jobs = plan.jobs_within(most);
     const Pieces pieces(shape, jobs, place, joined);
     for (int k = 0; k < jobs; k++) {
         const CallPlan::Job& job = plan.job[k];
@@ -323,8 +322,7 @@ void Pool::add_up(const CallPlan& plan, uint32_t call, int place, int joined, Wo
     const size_t row = static_cast<size_t>(shape.padded);
     float* sums =
         reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(config_.reply) + kReplyBytes);
-    int jobs = 0;
-    while (jobs < plan.jobs && plan.job[jobs].begin < bound_) jobs++;
+    const int jobs = plan.jobs_within(bound_);
     const Pieces pieces(shape, jobs, place, joined);
     for (int64_t p = pieces.begin; p < pieces.end; p++) {
         const int k = static_cast<int>(p % jobs), block = static_cast<int>(p / jobs);

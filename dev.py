@@ -79,13 +79,16 @@ def run(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def test(options: argparse.Namespace, rest: list[str]) -> int:
-    """Run all tests (--quick leaves out the slow ones)."""
+    """Run all tests (--quick: not the slow ones; --search: property tests with new inputs)."""
     if code := install(options, "dev"):
         return code
     if code := check_qt():
         return code
     marks = "not perf and not slow" if "--quick" in rest else "not perf"
-    words = [word for word in rest if word != "--quick"]
+    if "--search" in rest:
+        marks = "hypothesis"
+        os.environ["FT_SEARCH"] = "1"
+    words = [word for word in rest if word not in ("--quick", "--search")]
     split = (
         []
         if words

@@ -1,4 +1,8 @@
-"""Settings for every test: offscreen Qt, no hub, no network, an own data root."""
+"""Settings for every test: offscreen Qt, no hub, no network, an own data root.
+
+Property tests try the same inputs in every run, so that what is red once is red again and a change
+is what made it so. `dev.py test --search` looks for new inputs.
+"""
 
 import os
 import shutil
@@ -14,6 +18,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same inputs", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("search", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("search" if os.environ.get("FT_SEARCH") else "same inputs")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

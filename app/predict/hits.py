@@ -49,13 +49,13 @@ class HitCurve:
         points = self._points
         x = min(max(float(slots), 0.0), points[-1][0])
         i = next(k for k in range(1, len(points)) if x <= points[k][0])
-        low = _line(points[i - 1], points[i], x)
+        low = min(1.0, _line(points[i - 1], points[i], x))  # rounding reaches past the end
         high = points[i][1]
         if i >= 2:
             high = min(high, _line(points[i - 2], points[i - 1], x))
         if i + 1 < len(points):
             high = min(high, _line(points[i], points[i + 1], x))
-        high = max(low, min(1.0, high))
+        high = max(low, high)
         return HitRange(low, (low + high) / 2, high)
 
 

@@ -136,6 +136,7 @@ class ModelRunner:
         """Rows that can be open at once."""
         return len(self._rows)
 
+    @memory_refusals()
     def open_row(
         self,
         row: int,
@@ -148,7 +149,8 @@ class ModelRunner:
 
         `output_ids` are tokens that were sampled earlier (a reply that is taken up again).
 
-        Raises: ValueError if the row is open or does not exist.
+        Raises: ValueError if the row is open or does not exist; one of MEMORY_ERRORS, when it is
+            still free.
         """
         if not 0 <= row < len(self._rows) or self._rows[row] is not None:
             raise ValueError(f"row {row} of {len(self._rows)} is not free")

@@ -6,7 +6,7 @@ thread. One of the three doors where errors are caught: a failure ends the reque
 
 import bisect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -178,7 +178,17 @@ class Scheduler:
     def _start(self, request: Request) -> None:
         request.row = self._free_rows.pop(0)
         request.timing.started_s = self._around.clock()
-        self._runner.open_row(request.row, request.sampling, request.seed, request.prompt)
+        self._guarded((request,), lambda: self._open(request))
+
+    def _open(self, request: Request) -> None:
+        facts = request.row, request.sampling, request.seed, request.prompt
+        try:
+            self._runner.open_row(*facts)
+        except self._around.memory_errors:
+            self._drain()
+            if not self._around.relieve():
+                raise
+            self._runner.open_row(*facts)
         self._sink.started(request)
 
     def _next_batch(self) -> Batch | None:
@@ -233,14 +243,14 @@ class Scheduler:
     def _run(self, batch: Batch) -> None:
         """Launch a step; then take the ids of the one before it (latency 1) or of itself."""
         previous = self._flight
-        flight = self._guarded(batch, lambda: self._take_off(batch))
+        flight = self._guarded(batch.requests, lambda: self._take_off(batch))
         if flight is None:
             return
         self._flight = flight
         if not self._runner.latency:
             self._drain()
         elif previous is not None:
-            self._guarded(previous.batch, lambda: self._accept(previous))
+            self._guarded(previous.batch.requests, lambda: self._accept(previous))
 
     def _take_off(self, batch: Batch) -> _Flight | None:
         """Launch a batch. Returns None if memory had to be given back: it is chosen anew then."""
@@ -263,7 +273,7 @@ class Scheduler:
         flight, self._flight = self._flight, None
         if flight is None:
             return False
-        self._guarded(flight.batch, lambda: self._accept(flight))
+        self._guarded(flight.batch.requests, lambda: self._accept(flight))
         return True
 
     def _accept(self, flight: _Flight) -> bool:
@@ -333,8 +343,8 @@ class Scheduler:
             bisect.insort(self._free_rows, request.row)
             request.row = -1
 
-    def _guarded(self, batch: Batch, work: Callable[[], _T]) -> _T | None:
-        """Return what `work` gives; a failure ends the requests of `batch` and gives None.
+    def _guarded(self, requests: Sequence[Request], work: Callable[[], _T]) -> _T | None:
+        """Return what `work` gives; a failure ends `requests` and gives None.
 
         Raises: DeviceError if the device is lost, InternalError the second time; every open
         request was ended before.
@@ -352,31 +362,29 @@ class Scheduler:
             self.end_all(FinishReason.ERROR, problem)
             raise
         except self._around.memory_errors as problem:
-            self._fail(batch, _out_of_memory(problem))
+            self._fail(requests, _out_of_memory(problem))
         except BudgetError as problem:
-            self._fail(batch, problem)
+            self._fail(requests, problem)
         except Exception as problem:  # noqa: BLE001  the door per request
-            self._fail_internally(batch, problem)
+            self._fail_internally(requests, problem)
         return None
 
-    def _fail_internally(self, batch: Batch, problem: Exception) -> None:
+    def _fail_internally(self, requests: Sequence[Request], problem: Exception) -> None:
         # all done: the echo of a failed step, whose successor had been launched already
-        self._internal_errors += not all(request.is_done for request in batch.requests)
+        self._internal_errors += not all(request.is_done for request in requests)
         _log.error("a step failed", exc_info=problem)
-        wrapped = (
-            problem
-            if isinstance(problem, EngineError)
-            else InternalError(f"The step failed: {problem!r}.", "Try again.")
-        )
-        self._fail(batch, wrapped)
+        wrapped = problem
+        if not isinstance(wrapped, EngineError):
+            wrapped = InternalError(f"The step failed: {problem!r}.", "Try again.")
+        self._fail(requests, wrapped)
         if self._internal_errors >= MAX_INTERNAL_ERRORS:
             self.end_all(FinishReason.ERROR, wrapped)
             raise InternalError(
                 f"A second internal error: {wrapped.message}", "Restart the engine."
             ) from problem
 
-    def _fail(self, batch: Batch, problem: EngineError) -> None:
-        for request in batch.requests:
+    def _fail(self, requests: Sequence[Request], problem: EngineError) -> None:
+        for request in requests:
             request.has_failed = True
             if not request.is_done:
                 self._finish(request, FinishReason.ERROR, problem)

@@ -33,7 +33,7 @@ class Runner(Protocol):
         ...
 
     def open_row(self, row: int, sampling: Sampling, seed: int, prompt_ids: Sequence[int]) -> None:
-        """Prepare a row for a new reply."""
+        """Prepare a row for a new reply; if that fails it is still free."""
         ...
 
     def close_row(self, row: int) -> None:

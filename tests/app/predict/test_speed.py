@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.predict.fit import Fit, judge_fit
@@ -22,6 +22,7 @@ POINTS = st.lists(st.tuples(st.integers(1, 255), st.floats(0, 1)), min_size=1, m
 
 
 @given(POINTS, st.integers(0, 256), st.integers(0, 256))
+@example([(6, 0.25648977255512057)], 0, 256)  # the end of a line, past 1 by rounding
 def test_hit_curve_when_more_slots_then_never_worse(points, one, other):
     """Bounds are ordered, within 0..1, and grow with the slots, whatever noise was observed."""
     curve = HitCurve(256, points)

@@ -89,6 +89,7 @@ class FakeRunner:
     launches: list = field(default_factory=list)
     faults: deque = field(default_factory=deque)  # exception or None per launch
     wait_faults: deque = field(default_factory=deque)
+    open_faults: deque = field(default_factory=deque)
     rows: dict = field(default_factory=dict)
     queue: deque = field(default_factory=deque)
     failed: bool = False  # a test asked for a failing step
@@ -98,11 +99,13 @@ class FakeRunner:
 
     def open_row(self, row, sampling, seed, prompt_ids):
         assert row not in self.rows
+        if fault := self.open_faults.popleft() if self.open_faults else None:
+            raise fault
         self.rows[row] = {"seed": seed, "last": None, "ids": list(prompt_ids), "broken": False}
         self.most_rows = max(self.most_rows, len(self.rows))
 
     def close_row(self, row):
-        del self.rows[row]
+        self.rows.pop(row, None)
 
     def launch(self, phase, works):
         fault = self.faults.popleft() if self.faults else None

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.memory.budget import Division
-from engine.protocol.errors import DeviceError, InternalError, InvalidRequest
+from engine.protocol.errors import InternalError, InvalidRequest
 from engine.scheduler.pools import KvSide, apply_division
 from tests.engine.scheduler.doubles import (
     CANCELLED,
@@ -179,43 +179,6 @@ def test_internal_error_fails_the_step_and_the_second_ends_the_engine():
         bench.run()
     assert bench.sink.ends["c"] == bench.sink.ends["d"] == ERROR
     assert bench.pages.used == 0
-
-
-@pytest.mark.parametrize("problem", [DeviceError("gone"), ConnectionError("gone")])
-def test_device_lost_in_prefill_ends_everything_as_an_error(problem):
-    """Case E-05: the engine stops cleanly and says what to try."""
-    bench = make_bench()
-    bench.submit("a", PROMPT)
-    bench.submit("b", PROMPT)
-    bench.scheduler.step()
-    bench.runner.faults.append(problem)
-    with pytest.raises(DeviceError):
-        bench.run()
-    assert bench.sink.ends == {"a": ERROR, "b": ERROR}
-
-
-@pytest.mark.parametrize("latency", [0, 1])
-def test_device_out_of_memory_gives_experts_back_and_retries_once(latency):
-    """The reply goes on; without relief only its own request fails, and the engine stays."""
-    bench = make_bench(relieves=1, latency=latency)
-    bench.submit("a", PROMPT, 10)
-    bench.scheduler.step()
-    bench.scheduler.step()
-    bench.scheduler.step()
-    bench.scheduler.step()
-    bench.runner.faults.append(MemoryError("full"))
-    bench.run()
-    assert bench.relieved == [1]
-    assert bench.sink.tokens["a"] == reply_of(PROMPT, 10)
-    bench.runner.faults.extend([MemoryError("full")])
-    bench.submit("b", PROMPT, 10)
-    bench.run()
-    assert bench.sink.ends["b"] == ERROR
-    assert "memory" in bench.sink.problems["b"].message
-    bench.submit("c", PROMPT, 3)
-    bench.run()
-    assert bench.sink.ends["c"] == LENGTH
-    bench.assert_clean()
 
 
 def test_failure_while_waiting_for_ids_with_delayed_runner_fails_that_step_only():

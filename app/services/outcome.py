@@ -16,12 +16,12 @@ MAX_TAIL = 200
 
 # Signals by number, so that the words are the same wherever the app was built.
 _SIGNALS = {
-    4: "illegal instruction",
-    6: "abort",
-    7: "bus error",
-    8: "arithmetic error",
-    11: "segmentation fault",
-    15: "termination",
+    4: tr("illegal instruction"),
+    6: tr("abort"),
+    7: tr("bus error"),
+    8: tr("arithmetic error"),
+    11: tr("segmentation fault"),
+    15: tr("termination"),
 }
 _KILL = 9
 

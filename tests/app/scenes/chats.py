@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from app.services.outcome import ProcessOutcome
+from app.services.outcome import ProcessOutcome, crash_sentence
 from app.services.presets import Preset
 from app.viewmodels.chat import Coming
 from app.viewmodels.palette import Entry, PaletteViewModel
 from app.views.chat import ChatView
 from app.views.palette import Palette, fixed_entries
+from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 from tests.app.chat.fakes import FakeClient, make_vm
@@ -47,8 +48,12 @@ ENDS: dict[str, ProcessOutcome] = {
         m.encode(OUT_OF_MEMORY).decode(),
         exit_code=3,
     ),
-    "crash": ProcessOutcome(True, "The engine crashed (segmentation fault).", "line", signal=11),
-    "missing": ProcessOutcome(True, "The engine program could not be started.", was_started=False),
+    "crash": ProcessOutcome(True, crash_sentence(11), "line", signal=11),
+    "missing": ProcessOutcome(
+        True,
+        tr("The engine could not be started: {reason}", reason="no such file"),
+        was_started=False,
+    ),
 }
 
 
@@ -106,7 +111,9 @@ def no_model(page: ChatView) -> None:
 
 def coming(page: ChatView) -> None:
     no_model(page)
-    page.vm.set_coming(Coming("tiny-moe-fp8", "Preparing 43 %", 0.43))
+    page.vm.set_coming(
+        Coming("tiny-moe-fp8", tr("{doing} {share} %", doing=tr("Preparing"), share=43), 0.43)
+    )
 
 
 def streaming(page: ChatView) -> None:

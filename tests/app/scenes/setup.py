@@ -26,6 +26,7 @@ from app.views.runtime import RuntimeRow
 from app.views.server import ServerView
 from app.views.settings import SettingsView
 from app.widgets.layout import holder, vbox
+from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 from engine.protocol.places import DataRoot
@@ -138,7 +139,8 @@ class Desk:
         self.about = AboutViewModel(self.store, self.check, "0.1.0", root)
         self.runtime = RuntimeParts(folder / "runtime")
         self.runtime.put(self.runtime.locks[0].lock)
-        facts = (("Engine", "0.1.0"), ("Engine program", find_program("", root, 0).path))
+        program = find_program("", root, 0).path
+        facts = ((tr("Engine"), "0.1.0"), (tr("Engine program"), program))
         self.vm = SettingsViewModel(self.store, root, lambda: facts)
         rows = {
             "general": (FirstRunRow(),),

@@ -184,7 +184,8 @@ class Scheduler:
         facts = request.row, request.sampling, request.seed, request.prompt
         try:
             self._runner.open_row(*facts)
-        except self._around.memory_errors:
+        except self._around.memory_errors as problem:
+            _log.warning("the device is out of memory: %s", problem)
             self._drain()
             if not self._around.relieve():
                 raise

@@ -68,12 +68,10 @@ def _decode(rows: list[Row]) -> str:
         {
             "share": _percent(row["share"]),
             **_picked(row, "tok/s", "min", "max", "hit", "q"),
-            "link": row["link GB/s"],
-            "cpu": row["cpu GB/s"],
+            **_links(row),
             "limit": row["limit"],
             "of it": row["of limit"],
-            "us/layer": row["us/layer"],
-            "ttft s": row["ttft s"],
+            **_picked(row, "us/layer", "ttft s"),
             "vram": row["vram GB"],
             "right": _right(row),
         }
@@ -96,11 +94,9 @@ def _batch(rows: list[Row]) -> str:
         {
             "share": _percent(row["share"]),
             **_picked(row, "batch", "tok/s", "each", "hit", "q"),
-            "link": row["link GB/s"],
-            "cpu": row["cpu GB/s"],
+            **_links(row),
             "of limit": row["of limit"],
-            "us/layer": row["us/layer"],
-            "ttft s": row["ttft s"],
+            **_picked(row, "us/layer", "ttft s"),
             "right": _right(row),
         }
         for row in _by(rows, "share", "batch")
@@ -119,7 +115,7 @@ def _threads(rows: list[Row]) -> str:
         if mine:
             if forced:
                 line["of best"], line["verdict"] = verdict(_rates(mine), forced)
-            line |= {"q": mine["q"], "link": mine["link GB/s"], "cpu": mine["cpu GB/s"]}
+            line |= {"q": mine["q"], **_links(mine)}
         line["right"] = _all_right(group)
         shown.append(line)
     columns = ("threads", "share", *POLICIES, "of best", "verdict", "q", "link", "cpu", "right")
@@ -285,6 +281,10 @@ def _range(values: Sequence[float]) -> str | None:
 
 def _picked(row: Row, *names: str) -> Row:
     return {name: row[name] for name in names}
+
+
+def _links(row: Row) -> Row:
+    return {"link": row["link GB/s"], "cpu": row["cpu GB/s"]}
 
 
 def _by(rows: Iterable[Row], *names: str) -> list[Row]:

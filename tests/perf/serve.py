@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +81,16 @@ class Served:
     def set_share(self, share: float) -> int:
         """Let the cache hold this share of all experts. Returns its slots. Raises BenchError."""
         return self.client.resize(max(1, round(share * self.info.num_records))).expert_slots
+
+    def shares(self, wanted: Iterable[float]) -> Iterator[tuple[float, int]]:
+        """Set one share after the other. Yields it and its slots; says which cannot be had."""
+        for share in wanted:
+            try:
+                slots = self.set_share(share)
+            except BenchError as problem:
+                print(f"share {share}: {problem}", flush=True)
+                continue
+            yield share, slots
 
     def set_room(self, kv_tokens: int) -> None:
         """Keep keys and values of so many tokens, so that an older prompt makes way for the next.

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from engine.protocol.messages import MissPolicy
-from tests.perf.client import BenchError, Reply, decode_rate
+from tests.perf.client import Reply, decode_rate
 from tests.perf.limits import beyond_us, decode_limit_s, missed_bytes
 from tests.perf.serve import (
     DEFAULT_POLICY,
@@ -55,12 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _rows(bench: Served, options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
-    for share in options.cache_share:
-        try:
-            slots = bench.set_share(share)
-        except BenchError as problem:
-            print(f"share {share}: {problem}", flush=True)
-            continue
+    for share, slots in bench.shares(options.cache_share):
         for name, batch in product(options.policy, options.batch):
             named = {"share": share, "policy": bench.set_policy(name), "batch": batch}
             rows.append(named | row(bench, options, batch, slots))

@@ -47,12 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _rows(bench: Served, options: argparse.Namespace, turns: bool) -> list[dict[str, Any]]:
     rows = []
-    for share in options.cache_share:
-        try:
-            slots = bench.set_share(share)
-        except BenchError as problem:
-            print(f"share {share}: {problem}", flush=True)
-            continue
+    for share, slots in bench.shares(options.cache_share):
         if turns:
             found = [
                 turn(bench, share, options.prefix, suffix, options.repeats)

@@ -13,14 +13,6 @@ from app.services.remote_wire import Server
 FAR = "https://engine.corp.example:8443/v1"
 
 
-@pytest.fixture(autouse=True)
-def no_proxy_of_the_system(monkeypatch):
-    """Whatever the machine that runs the tests says."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @pytest.fixture
 def registry(monkeypatch):
     """A Windows with these values in its registry, where looking up a name is an error."""

@@ -22,14 +22,6 @@ from tests.support.mock_openai import MockOpenAi, certificate, chunk, serve
 FAR = "http://engine.invalid/v1"  # resolves nowhere: only a proxy can know it
 
 
-@pytest.fixture(autouse=True)
-def no_proxy_of_the_system(monkeypatch):
-    """Whatever the machine that runs the tests says."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @pytest.fixture
 def server():
     with serve(MockOpenAi()) as made:

@@ -94,11 +94,19 @@ def machine() -> Machine:
     return Machine()
 
 
-@pytest.fixture
-def runner(machine: Machine) -> ModelRunner:
+def runner_of(machine: Machine, max_rows: int = 4, open_rows: int = 0) -> ModelRunner:
+    """A runner of the machine's steps; its first rows are open, each prompted with its number."""
     device = CpuDevice(1 << 20)
     pool = KvPool(1, 1, 2, torch.float32, device, 16, 16)
-    return ModelRunner(Arithmetic(), pool, device, 4, machine.program())
+    runner = ModelRunner(Arithmetic(), pool, device, max_rows, machine.program())
+    for row in range(open_rows):
+        runner.open_row(row, GREEDY, 0, (row,))
+    return runner
+
+
+@pytest.fixture
+def runner(machine: Machine) -> ModelRunner:
+    return runner_of(machine)
 
 
 def test_decode_when_recorded_then_the_model_serves_prompts_only(
@@ -125,12 +133,7 @@ def test_decode_while_kernels_are_compiled_then_smaller_recordings_give_the_same
 ) -> None:
     """No reply waits for a compiler; each row gets its own token, position and pages."""
     machine = Machine(compiling=compiling)
-    device = CpuDevice(1 << 20)
-    runner = ModelRunner(
-        Arithmetic(), KvPool(1, 1, 2, torch.float32, device, 16, 16), device, 8, machine.program()
-    )
-    for row in range(8):
-        runner.open_row(row, GREEDY, 0, (row,))
+    runner = runner_of(machine, 8, open_rows=8)
     for position, rows in enumerate(sizes):
         machine.tables.clear()
         works = [work(row, (7 * row,), position, pages=(row + 2,)) for row in range(rows)]
@@ -145,12 +148,7 @@ def test_decode_while_kernels_are_compiled_then_smaller_recordings_give_the_same
 def test_rows_that_cannot_be_recorded_then_served_by_fewer_at_a_time() -> None:
     """Asked once only; a card that records not even one row says so (case E-06)."""
     machine = Machine(refused={4, 2})
-    device = CpuDevice(1 << 20)
-    runner = ModelRunner(
-        Arithmetic(), KvPool(1, 1, 2, torch.float32, device, 16, 16), device, 4, machine.program()
-    )
-    for row in range(4):
-        runner.open_row(row, GREEDY, 0, (row,))
+    runner = runner_of(machine, open_rows=4)
     works = [work(row, (7 * row,), 0, pages=(row + 2,)) for row in range(4)]
     for _ in range(2):
         assert runner.launch("decode", works).wait() == tuple(21 * row % VOCAB for row in range(4))
@@ -162,12 +160,7 @@ def test_rows_that_cannot_be_recorded_then_served_by_fewer_at_a_time() -> None:
 def test_rows_when_their_kernels_are_there_then_one_recording_serves_them() -> None:
     """The pieces are for the meantime only."""
     machine = Machine(compiling={2, 3})
-    device = CpuDevice(1 << 20)
-    runner = ModelRunner(
-        Arithmetic(), KvPool(1, 1, 2, torch.float32, device, 16, 16), device, 4, machine.program()
-    )
-    for row in range(3):
-        runner.open_row(row, GREEDY, 0, (row,))
+    runner = runner_of(machine, open_rows=3)
     for there in ((), (2,), (3,)):
         machine.compiling -= set(there)
         runner.launch("decode", [work(row, (row,), 1) for row in range(3)]).wait()

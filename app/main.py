@@ -74,6 +74,7 @@ class Desktop(QObject):
                 s.machine.stop,
                 s.under_load.stop,
                 s.wake.stop,
+                vm.chat.fall_silent,
                 s.chats.close,
                 self.tray.close,
                 *(f.close for f in s.files),

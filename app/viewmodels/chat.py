@@ -278,6 +278,16 @@ class ChatViewModel(QObject):
         self.runner.save()
         self.chats.finish_delete()
 
+    def fall_silent(self) -> None:
+        """Store what came since `close`, and do nothing more: the store is closed next.
+
+        Engines may end late, and timers may be running: searches, drafts, replies. Whatever they
+        would set off finds no store any more, so nothing of the chat hears or tells a signal.
+        """
+        self.runner.save()
+        for part in (self._client, self, *self.findChildren(QObject)):
+            part.blockSignals(True)
+
     # --- inside ---------------------------------------------------------------------------------
 
     def _default_sampling(self) -> Sampling:

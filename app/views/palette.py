@@ -17,6 +17,7 @@ from PySide6.QtCore import (
 from PySide6.QtGui import (
     QAccessible,
     QAccessibleAnnouncementEvent,
+    QHideEvent,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -232,7 +233,6 @@ class Palette(QWidget):
 
     def put_away(self) -> None:
         """Close it; the keyboard goes back where it was."""
-        self._vm.close()
         self.hide()
         before, self._before = self._before, None
         if before is not None:
@@ -330,6 +330,11 @@ class Palette(QWidget):
         if watched is self.parentWidget() and event.type() == QEvent.Type.Resize:
             self._place()
         return super().eventFilter(watched, event)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Search no more, also when the window is closed with the palette open: the app may end."""
+        self._vm.close()
+        super().hideEvent(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """A click beside the card leaves."""

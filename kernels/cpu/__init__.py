@@ -32,6 +32,7 @@ class NativePoolConfig(Protocol):
     pin: bool
     spin_ns: int
     park_ns: int
+    look_ahead_bytes: int
 
 
 class NativePool(Protocol):

@@ -21,6 +21,7 @@ MAIL_HEAD_BYTES = 4096
 REPLY_HEAD_BYTES = 4096
 MAIL_ALIGN_BYTES = 64
 AHEAD_BYTES = 0
+LOOK_AHEAD_BYTES = 8 << 20  # more than a layer's pause has time for; fits a desktop's last cache
 _FLOAT_BYTES = 4
 
 
@@ -61,6 +62,8 @@ class PoolOptions:
         ahead_bytes: how far ahead of a weight row memory is fetched; 0 = eight rows.
         spin_s: how long a thread without work spins before it lets others run.
         park_s: how long it stays awake before it sleeps until `wake`.
+        look_ahead_bytes: how much threads without a call fetch into their caches of what the next
+            layer is expected to miss, all together; 0 = nothing.
     """
 
     pin: bool = False
@@ -68,6 +71,7 @@ class PoolOptions:
     ahead_bytes: int = AHEAD_BYTES
     spin_s: float = 100e-6
     park_s: float = 20e-3
+    look_ahead_bytes: int = LOOK_AHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,9 @@ class PoolStats:
         busy_ns: time from seeing a call to its end, over all calls.
         spread_ns: how long threads waited for the last one after their own last unit, on average,
             over all calls.
+        ahead_bytes: fetched into the caches because the next layer was expected to miss them.
+        fetched_units: computed by the thread that had fetched them; of `units`, but for a few that
+            the GPU took as well.
     """
 
     calls: int
@@ -90,6 +97,8 @@ class PoolStats:
     errors: int
     busy_ns: int
     spread_ns: int
+    ahead_bytes: int
+    fetched_units: int
 
 
 class CpuPool:
@@ -134,6 +143,7 @@ class CpuPool:
         config.pin = options.pin
         config.spin_ns = round(options.spin_s * 1e9)
         config.park_ns = round(options.park_s * 1e9)
+        config.look_ahead_bytes = options.look_ahead_bytes
         self._memory = memory  # a tensor of records lives as long as the threads that read it
         self._native = native.Pool(config)
 

@@ -21,6 +21,14 @@ CallPlan::CallPlan(const PoolConfig& config)
     if (error != CallError::none) jobs = units = limit = 0;
 }
 
+int CallPlan::job_of(const Shape& shape, const uint8_t* unit) const {
+    for (int k = 0; k < jobs; k++) {
+        const int64_t listed = (end(k) - job[k].begin) * static_cast<int64_t>(shape.unit_bytes);
+        if (unit <= job[k].last_unit && job[k].last_unit - unit < listed) return k;
+    }
+    return -1;
+}
+
 CallError CallPlan::read(const PoolConfig& config) {
     const Mail& mail = *config.mail;
     const uint32_t count = mail.jobs;

@@ -34,6 +34,8 @@ struct CallPlan {
         while (within < jobs && job[within].begin < count) within++;
         return within;
     }
+    // The job whose units in the list include this one of the records, or -1.
+    int job_of(const Shape& shape, const uint8_t* unit) const;
     // Its unit number `i` of the list; where the sums of that unit begin in the partial sums, and
     // its activations.
     const uint8_t* unit(const Shape& shape, const Job& of, int i) const {

@@ -30,6 +30,17 @@ inline void prefetch_line(const void* p) {
 #endif
 }
 
+// The same, into the second cache: for what will be read somewhat later, perhaps by another thread.
+inline void prefetch_second(const void* p) {
+#if defined(__x86_64__) || defined(_M_X64)
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+#elif defined(__GNUC__)
+    __builtin_prefetch(p, 0, 2);
+#else
+    (void)p;
+#endif
+}
+
 inline int64_t nanoseconds() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();

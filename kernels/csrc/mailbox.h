@@ -25,6 +25,7 @@ constexpr int kMailRows = 8;      // rows of a step
 constexpr int kMailJobs = 64;     // distinct experts of a call: rows times top-k at most
 constexpr int kMailSums = 64;     // (job, row) pairs of a call
 constexpr int kMailWorkers = 16;  // GPU workers
+constexpr int kMailAhead = 16;    // experts that the next layer is expected to miss
 constexpr int kUnitParts = 4;     // what the pool's threads may share a unit by
 
 struct MailJob {
@@ -34,7 +35,7 @@ struct MailJob {
     uint8_t base;    // place of the job's first row in Reply.sums; rows follow in order of number
 };
 
-// GPU -> CPU. `call` is stored last, with release order; everything else belongs to that call.
+// GPU -> CPU. `call` is stored last, with release order; all up to `job` belongs to that call.
 struct alignas(64) Mail {
     uint32_t call;
     uint32_t jobs;
@@ -43,6 +44,12 @@ struct alignas(64) Mail {
     uint32_t unused[12];
     uint64_t stolen[kMailWorkers];  // per GPU worker: call << 32 | units it has taken
     MailJob job[kMailJobs];
+    // A guess at the next layer's list, in its order, for whoever has time to fetch it. Stored apart
+    // from the call, with a number of its own; rows and bases are 0.
+    uint32_t ahead;  // stored last
+    uint32_t ahead_jobs;
+    uint32_t padding[14];
+    uint64_t ahead_job[kMailAhead];  // record, and from bit 32 on first: as MailJob has them
     // float x[rows][hidden] follows at kMailBytes, each row the expert's input
 };
 

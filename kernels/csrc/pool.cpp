@@ -7,6 +7,7 @@
 #include "call_plan.h"
 #include "canonical.h"
 #include "cpu_thread.h"
+#include "shared_words.h"
 
 namespace freetoken {
 namespace {
@@ -21,14 +22,6 @@ constexpr size_t kLine = 64;  // bytes that memory gives at once
 #ifndef FREETOKEN_CLAIM_GAP
 #define FREETOKEN_CLAIM_GAP
 #endif
-
-// Words that the GPU writes or reads while the pool runs.
-template <class Word>
-std::atomic<Word>& shared(Word& word) {
-    static_assert(sizeof(std::atomic<Word>) == sizeof(Word), "same memory");
-    static_assert(std::atomic<Word>::is_always_lock_free, "no lock that the GPU does not know");
-    return reinterpret_cast<std::atomic<Word>&>(word);
-}
 
 // Who takes part in a call, in one word, so that one exchange decides. A thread joins while the gate
 // is open; it closes when everyone who has joined has arrived, that is, found no more units.
@@ -60,6 +53,8 @@ void Pool::Aligned::operator()(float* memory) const { ::operator delete[](memory
 Pool::Pool(const PoolConfig& config)
     : config_(config),
       tier_(expert_tier(config.tier)),
+      look_ahead_(config_, static_cast<int>(config.cpus.size())),
+      marks_(static_cast<size_t>(kMailJobs) * config.shape.units),
       last_unit_ns_(config.cpus.size()) {
     const size_t vectors = static_cast<size_t>(kMailSums) * config.shape.units;
     const auto floats = [&](size_t each) {
@@ -67,17 +62,15 @@ Pool::Pool(const PoolConfig& config)
     };
     partial_.reset(floats(static_cast<size_t>(config.shape.padded)));
     activation_.reset(floats(kUnitRows));
-    const size_t units = static_cast<size_t>(kMailJobs) * config.shape.units;
-    shared_ = std::make_unique<std::atomic<uint64_t>[]>(units);
-    const uint32_t seen = number();
+    const uint32_t seen = number(), guess = look_ahead_.number();
     gate_ = Gate{seen, Gate::closed, 0, 0}.word();
     decided_ = seen;
-    shared(config_.reply->claim) = static_cast<uint64_t>(seen + 1) << 32;
+    shared_word(config_.reply->claim) = static_cast<uint64_t>(seen + 1) << 32;
     for (size_t i = 0; i < config_.cpus.size(); i++)
         scratch_.push_back(std::make_unique<Scratch>(config_.shape));
     try {
         for (size_t i = 0; i < config_.cpus.size(); i++)
-            threads_.emplace_back([this, i, seen] { work(i, seen); });
+            threads_.emplace_back([this, i, seen, guess] { work(i, seen, guess); });
     } catch (...) {
         close();
         throw;
@@ -96,24 +89,30 @@ void Pool::close() {
     threads_.clear();
 }
 
-PoolStats Pool::stats() const { return {calls_, units_, bytes_, errors_, busy_ns_, spread_ns_}; }
+PoolStats Pool::stats() const {
+    return {calls_,   units_,     bytes_, errors_,
+            busy_ns_, spread_ns_, look_ahead_.bytes(), fetched_units_};
+}
 
-void Pool::work(size_t thread, uint32_t seen) {
+void Pool::work(size_t thread, uint32_t seen, uint32_t guess) {
     use_default_arithmetic();
     if (config_.pin) pin_to(config_.cpus[thread]);
     const bool sentinel = thread == 0;
-    while (next_call(sentinel, seen)) {
+    Fetched fetched;
+    fetched.guess = guess;
+    while (next_call(sentinel, seen, fetched)) {
         const int place = join(seen);
-        if (place >= 0) serve(scratch_[thread]->work, seen, place);
+        if (place >= 0) serve(scratch_[thread]->work, seen, place, fetched);
     }
 }
 
 // --- waiting -------------------------------------------------------------------------------------
 
-uint32_t Pool::number() const { return shared(config_.mail->call).load(std::memory_order_acquire); }
+uint32_t Pool::number() const { return shared_word(config_.mail->call).load(std::memory_order_acquire); }
 
-// Waits for a number other than `seen` and puts it there; false if the pool is closed.
-bool Pool::next_call(bool sentinel, uint32_t& seen) {
+// Waits for a number other than `seen` and puts it there; false if the pool is closed. Meanwhile helps
+// with guesses at later calls.
+bool Pool::next_call(bool sentinel, uint32_t& seen, Fetched& fetched) {
     uint64_t heard = bell_;
     int64_t begin = nanoseconds();
     bool spin = true;
@@ -124,6 +123,7 @@ bool Pool::next_call(bool sentinel, uint32_t& seen) {
             seen = call;
             return true;
         }
+        look_ahead_.fetch(seen, fetched);
         spin ? pause() : std::this_thread::yield();
         if (spin && look % kLooksPerClock) continue;
         const int64_t idle = nanoseconds() - begin;
@@ -180,7 +180,7 @@ int Pool::join(uint32_t call) {
             if (gate_.compare_exchange_weak(word, mine.word(), std::memory_order_acq_rel,
                                             std::memory_order_acquire)) {
                 seen_ns_ = nanoseconds();
-                shared(config_.reply->claim)
+                shared_word(config_.reply->claim)
                     .store(static_cast<uint64_t>(call) << 32, std::memory_order_relaxed);
                 gate_.store(Gate{call, Gate::open, 1, 0}.word(), std::memory_order_release);
                 return 0;
@@ -205,9 +205,10 @@ bool Pool::arrive() {
     }
 }
 
-void Pool::serve(Workspace& work, uint32_t call, int place) {
+void Pool::serve(Workspace& work, uint32_t call, int place, const Fetched& fetched) {
     const CallPlan plan(config_);
-    compute(plan, call, work);
+    uint32_t prepared = compute_fetched(plan, call, work, fetched);
+    compute(plan, call, work, prepared);
     last_unit_ns_[static_cast<size_t>(place)] = nanoseconds();
     if (arrive()) {
         bound_ = bound(plan, call);
@@ -230,22 +231,48 @@ void Pool::serve(Workspace& work, uint32_t call, int place) {
 int Pool::bound(const CallPlan& plan, uint32_t call) const {
     int64_t left = plan.units;
     for (uint64_t& word : config_.mail->stolen) {
-        const uint64_t stolen = shared(word).load(std::memory_order_acquire);
+        const uint64_t stolen = shared_word(word).load(std::memory_order_acquire);
         if (stolen >> 32 == call) left -= static_cast<uint32_t>(stolen);
     }
     return static_cast<int>(std::max<int64_t>(0, std::min<int64_t>(plan.limit, left)));
+}
+
+// Computes units that this thread has fetched and nobody has begun, wherever in the list they are:
+// they lie in its cache. What the GPU takes meanwhile it may take too. Returns the rows whose inputs
+// are laid out.
+uint32_t Pool::compute_fetched(const CallPlan& plan, uint32_t call, Workspace& work,
+                               const Fetched& fetched) {
+    const Shape& shape = config_.shape;
+    uint32_t prepared = 0;
+    int units = 0;
+    for (int n = 0; n < fetched.units; n++) {
+        const uint8_t* unit = fetched.unit[n].first;
+        const int k = plan.job_of(shape, unit);
+        if (k < 0) continue;
+        const CallPlan::Job& job = plan.job[k];
+        const int i = job.begin + static_cast<int>((job.last_unit - unit) /
+                                                   static_cast<int64_t>(shape.unit_bytes));
+        if (i >= bound(plan, call) || !marks_.begin(call, i, false)) continue;
+        if (prepared != job.mask) prepare(job.mask, work);
+        prepared = job.mask;
+        work.y = partial_.get() + plan.sums(shape, job, i);
+        const uint8_t* next = n + 1 < fetched.units ? fetched.unit[n + 1].first : unit;
+        tier_.unit(shape, unit, next, job.rows, true, work);
+        units++;
+    }
+    if (units) fetched_units_.fetch_add(static_cast<uint64_t>(units), std::memory_order_relaxed);
+    return prepared;
 }
 
 // Claims units and computes them. As long as there is another unit for each thread, a claim is a
 // whole one; then it is a part, rows only, and the unit's columns are left to `add_up`. Nobody
 // knows how many units the GPU will still take, so the choice follows what is left right now; what
 // others claim meanwhile can turn a whole unit into four parts of two.
-void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work) {
+void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work, uint32_t prepared) {
     constexpr int kPartRows = kUnitRows / kUnitParts;
     const Shape& shape = config_.shape;
     const int threads = static_cast<int>(config_.cpus.size());
-    std::atomic<uint64_t>& claim = shared(config_.reply->claim);
-    uint32_t prepared = 0;
+    std::atomic<uint64_t>& claim = shared_word(config_.reply->claim);
     for (int k = 0, after = 0;;) {
         const auto claimed = [](uint64_t word) { return static_cast<int>(word & INT32_MAX); };
         const int before = claimed(claim.load(std::memory_order_relaxed)) / kUnitParts;
@@ -256,6 +283,7 @@ void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work) {
         for (int part = first; part < first + wanted; part += whole ? kUnitParts : 1) {
             const int most = bound(plan, call), i = part / kUnitParts;
             if (i >= most) return;
+            if (!marks_.begin(call, i, !whole)) continue;
             while (i >= plan.end(k)) k++;
             const CallPlan::Job& job = plan.job[k];
             if (prepared != job.mask) prepare(job.mask, work);
@@ -267,8 +295,6 @@ void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work) {
                 while (then >= plan.end(after)) after++;
                 next = plan.unit(shape, plan.job[after], then);
             }
-            shared_[static_cast<size_t>(i)].store(whole ? 0 : uint64_t{call} + 1,
-                                                  std::memory_order_relaxed);
             if (whole) {
                 work.y = partial_.get() + plan.sums(shape, job, i);
                 tier_.unit(shape, unit, next, job.rows, true, work);
@@ -289,10 +315,6 @@ void Pool::prepare(uint32_t mask, Workspace& work) const {
         if (mask & 1) tier_.spread(config_.shape, x, work, token++);
 }
 
-bool Pool::is_shared(uint32_t call, int i) const {
-    return shared_[static_cast<size_t>(i)].load(std::memory_order_relaxed) == uint64_t{call} + 1;
-}
-
 // While others still compute: fetches what this thread will probably read of shared units.
 void Pool::fetch_columns(const CallPlan& plan, uint32_t call, int place, int joined) const {
     const Shape& shape = config_.shape;
@@ -304,7 +326,7 @@ void Pool::fetch_columns(const CallPlan& plan, uint32_t call, int place, int joi
     for (int k = 0; k < jobs; k++) {
         const CallPlan::Job& job = plan.job[k];
         for (int i = job.begin; i < std::min(most, plan.end(k)); i++) {
-            if (!is_shared(call, i)) continue;
+            if (!marks_.is_by_parts(call, i)) continue;
             if (decided_.load(std::memory_order_relaxed) == call) return;
             const uint8_t* down = plan.unit(shape, job, i) + 2 * kUnitRows * shape.row_bytes;
             const size_t from = (pieces.begin + jobs - 1 - k) / jobs * block_bytes;
@@ -330,7 +352,7 @@ void Pool::add_up(const CallPlan& plan, uint32_t call, int place, int joined, Wo
         const int end = std::min(bound_, plan.end(k)), units = end - job.begin;
         if (units <= 0) continue;
         for (int i = job.begin; i < end; i++)
-            if (is_shared(call, i))
+            if (marks_.is_by_parts(call, i))
                 tier_.unit_columns(shape, plan.unit(shape, job, i),
                                    activation_.get() + plan.activations(job, i), job.rows, block,
                                    partial_.get() + plan.sums(shape, job, i), work);
@@ -361,8 +383,8 @@ void Pool::publish(const CallPlan& plan, uint32_t call, int joined) {
     count(errors_, plan.error != CallError::none);
     count(busy_ns_, busy);
     count(spread_ns_, *std::max_element(begin, end) - seen_ns_ - mean);
-    shared(reply.claim).store(static_cast<uint64_t>(call + 1) << 32, std::memory_order_relaxed);
-    shared(reply.done).store(call, std::memory_order_release);
+    shared_word(reply.claim).store(static_cast<uint64_t>(call + 1) << 32, std::memory_order_relaxed);
+    shared_word(reply.done).store(call, std::memory_order_release);
 }
 
 }  // namespace freetoken

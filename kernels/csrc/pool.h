@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "experts.h"
+#include "look_ahead.h"
 #include "mailbox.h"
+#include "unit_marks.h"
 
 namespace freetoken {
 
@@ -42,6 +44,7 @@ struct PoolConfig {
     bool pin;               // keep each thread on its CPU
     int64_t spin_ns;        // without work a thread spins, then yields, then parks
     int64_t park_ns;
+    int64_t look_ahead_bytes;  // of a guess that the threads fetch, all together; 0 = none
 };
 
 // Since the start.
@@ -52,6 +55,8 @@ struct PoolStats {
     uint64_t errors;
     uint64_t busy_ns;    // from seeing a call to its end
     uint64_t spread_ns;  // sum over calls: from a thread's last unit, on average, to the last one's
+    uint64_t ahead_bytes;  // of records, fetched because the next layer was expected to miss them
+    uint64_t fetched_units;  // of `units` and a few more, computed by the thread that had fetched them
 };
 
 struct CallPlan;  // a call as one thread has read it
@@ -75,28 +80,29 @@ class Pool {
         void operator()(float* memory) const;
     };
 
-    void work(size_t thread, uint32_t seen);
-    bool next_call(bool sentinel, uint32_t& seen);
+    void work(size_t thread, uint32_t seen, uint32_t guess);
+    bool next_call(bool sentinel, uint32_t& seen, Fetched& fetched);
     void park(bool sentinel, uint32_t seen, uint64_t heard);
     uint32_t number() const;
 
     int join(uint32_t call);
     bool arrive();
-    void serve(Workspace& work, uint32_t call, int place);
+    void serve(Workspace& work, uint32_t call, int place, const Fetched& fetched);
     int bound(const CallPlan& plan, uint32_t call) const;
-    void compute(const CallPlan& plan, uint32_t call, Workspace& work);
+    uint32_t compute_fetched(const CallPlan& plan, uint32_t call, Workspace& work,
+                             const Fetched& fetched);
+    void compute(const CallPlan& plan, uint32_t call, Workspace& work, uint32_t prepared);
     void prepare(uint32_t mask, Workspace& work) const;
-    bool is_shared(uint32_t call, int i) const;
     void fetch_columns(const CallPlan& plan, uint32_t call, int place, int joined) const;
     void add_up(const CallPlan& plan, uint32_t call, int place, int joined, Workspace& work);
     void publish(const CallPlan& plan, uint32_t call, int joined);
 
     const PoolConfig config_;
     const ExpertTier& tier_;
+    LookAhead look_ahead_;
+    UnitMarks marks_;
     std::unique_ptr<float[], Aligned> partial_;  // [kMailSums * units][padded], split: units' sums
     std::unique_ptr<float[], Aligned> activation_;  // [kMailSums * units][kUnitRows], of shared units
-    // By place in the list: 1 + the call in which the unit was shared, 0 = none yet.
-    std::unique_ptr<std::atomic<uint64_t>[]> shared_;
     std::vector<std::unique_ptr<Scratch>> scratch_;  // by thread
     std::vector<std::thread> threads_;
 
@@ -117,7 +123,7 @@ class Pool {
     std::condition_variable woken_;
 
     alignas(64) std::atomic<uint64_t> calls_{0}, units_{0}, bytes_{0}, errors_{0}, busy_ns_{0},
-        spread_ns_{0};
+        spread_ns_{0}, fetched_units_{0};
 };
 
 }  // namespace freetoken

@@ -35,6 +35,8 @@ nb::dict stats_of(const Pool& pool) {
     out["errors"] = stats.errors;
     out["busy_ns"] = stats.busy_ns;
     out["spread_ns"] = stats.spread_ns;
+    out["ahead_bytes"] = stats.ahead_bytes;
+    out["fetched_units"] = stats.fetched_units;
     return out;
 }
 
@@ -71,7 +73,8 @@ void bind_pool(nb::module_& m) {
         .def_rw("cpus", &PoolConfig::cpus)
         .def_rw("pin", &PoolConfig::pin)
         .def_rw("spin_ns", &PoolConfig::spin_ns)
-        .def_rw("park_ns", &PoolConfig::park_ns);
+        .def_rw("park_ns", &PoolConfig::park_ns)
+        .def_rw("look_ahead_bytes", &PoolConfig::look_ahead_bytes);
     nb::class_<Pool>(m, "Pool", "Threads that serve the mailbox.")
         .def(nb::init<const PoolConfig&>(), "config"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("wake", &Pool::wake)

@@ -73,6 +73,8 @@ class MoeLayerArguments(ctypes.Structure):
         ("weight_scale", c_float),
         ("layer", c_int32),
         ("workers", c_int32),
+        ("next_router", c_void_p),
+        ("next_norm", c_void_p),
     )
 
 
@@ -148,14 +150,22 @@ class MoeKernels:
         self._keep = (state, scratch, memory)  # as long as their addresses may be used
         self._arguments = _arguments(state, scratch, memory)
 
-    def bind(self, layer: int, weights: MoeLayerWeights) -> tuple[Argument, ...]:
-        """Check a layer's weights and return what `launch` wants; the weights must stay alive."""
+    def bind(
+        self, layer: int, weights: MoeLayerWeights, following: MoeLayerWeights | None = None
+    ) -> tuple[Argument, ...]:
+        """Check a layer's weights and return what `launch` wants; the weights must stay alive.
+
+        `following` is the layer behind it: its router is asked ahead, for the pool to know.
+        """
         shape = self._shape
         if not 0 <= layer < shape.num_layers:
             raise ValueError(f"layer {layer} of {shape.num_layers}")
+        if following is not None and layer + 1 == shape.num_layers:
+            raise ValueError(f"layer {layer} is the last one")
         dtype = DENSE_DTYPES[shape.router]
-        _check("router", weights.router, (shape.num_experts, shape.hidden), dtype, self._device)
-        _check("norm", weights.norm, (shape.hidden,), torch.float32, self._device)
+        for one in (weights, following or weights):
+            _check("router", one.router, (shape.num_experts, shape.hidden), dtype, self._device)
+            _check("norm", one.norm, (shape.hidden,), torch.float32, self._device)
         return (
             self._arguments,
             MoeLayerArguments(
@@ -166,6 +176,8 @@ class MoeKernels:
                 weights.weight_scale,
                 layer,
                 self._workers,
+                following.router.data_ptr() if following else None,
+                following.norm.data_ptr() if following else None,
             ),
         )
 
@@ -175,7 +187,9 @@ class MoeKernels:
         With `overlap` their CTAs may start while the kernel before still runs.
         """
         shape = self._shape
-        ctas = -(-shape.num_experts // _WARPS)
+        weights = layer[1]
+        assert isinstance(weights, MoeLayerArguments)
+        ctas = -(-shape.num_experts // _WARPS) * (2 if weights.next_router else 1)
         self._route_plan.launch((ctas, 1, 1), _THREADS, layer, stream, 0, overlap)
         routes = shape.rows * shape.top_k
         ctas = self._workers + 1 + routes * shape.layout.num_units

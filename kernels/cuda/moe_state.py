@@ -25,7 +25,7 @@ MAX_ROUTES = 64
 MAX_SLOTS = 1 << 14
 MAX_HIDDEN = 8192
 HIDDEN_STEP = 32
-PLAN_BYTES = 80 + MAX_ROUTES * 16 + MAX_ROUTES * 12
+PLAN_BYTES = 96 + MAX_ROUTES * 16 + MAX_ROUTES * 12
 POLICY_FORMAT = "<4i2f2i"
 
 
@@ -49,6 +49,7 @@ class MoePolicy:
         growth: `frequency`: log2 of what a use loses in one step; the default is a loss of 2 %.
         store_min: `two_ended`: units that must be forecast to arrive for an expert to get a slot.
         pool: whether the CPU pool serves the mailbox; without it everything goes over the link.
+        look_ahead: whether the pool is told what the next layer will probably miss.
     """
 
     mode: MissMode = MissMode.TWO_ENDED
@@ -57,13 +58,15 @@ class MoePolicy:
     growth: float = 0.0286
     store_min: int = 1
     pool: bool = True
+    look_ahead: bool = True
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share <= 1.0 or self.growth < 0.0 or self.store_min < 1:
             raise ValueError(f"no policy: {self}")
 
-    def packed(self, num_slots: int) -> bytes:
+    def packed(self, num_slots: int, num_records: int) -> bytes:
         """Return `Policy` of the source."""
+        asked = self.pool and self.mode is not MissMode.FILL_ONLY
         return struct.pack(
             POLICY_FORMAT,
             self.mode,
@@ -73,7 +76,7 @@ class MoePolicy:
             self.share,
             self.growth,
             int(self.pool),
-            0,
+            int(self.look_ahead and asked and num_slots < num_records),
         )
 
 
@@ -226,7 +229,8 @@ class MoeState:
         self._write_policy()
 
     def _write_policy(self) -> None:
-        block = np.frombuffer(self._policy.packed(self._num_slots), np.int32).copy()
+        packed = self._policy.packed(self._num_slots, len(self.slot_of))
+        block = np.frombuffer(packed, np.int32).copy()
         self.policy_block.copy_(torch.from_numpy(block))
 
 
@@ -237,7 +241,7 @@ class MoeScratch:
         self.rows = rows
         pairs = min(rows * shape.top_k, MAX_ROUTES)
         self.normed = torch.zeros(rows, shape.hidden, device=device)
-        self.logits = torch.zeros(rows, shape.num_experts, device=device)
+        self.logits = torch.zeros(2, rows, shape.num_experts, device=device)
         self.partial = torch.zeros(pairs, shape.layout.num_units, shape.hidden, device=device)
         self.staging = torch.zeros(
             MAX_WORKERS, shape.layout.unit_bytes, dtype=torch.uint8, device=device

@@ -96,7 +96,11 @@ class DecodeStep:
         )
         memory = MoeMemory(self.outputs.x, addresses.slots, addresses.mail, addresses.reply)
         self._moe = MoeKernels(shape, modules[1], model.state, model.scratch, memory, workers)
-        self._layers = [self._moe.bind(number, layer) for number, layer in enumerate(model.layers)]
+        following = (*model.layers[1:], None)
+        self._layers = [
+            self._moe.bind(number, *pair)
+            for number, pair in enumerate(zip(model.layers, following, strict=True))
+        ]
         timeouts = MoeCounts._fields.index("timeouts")
         counters = model.state.counters
         self._finish = self._dense.finish(

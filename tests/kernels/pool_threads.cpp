@@ -20,6 +20,7 @@ using namespace freetoken;
 
 constexpr int kHidden = 80, kIntermediate = 160, kGroup = 16, kRecords = 5, kThreads = 4;
 constexpr int kCallsOfAPool = 40, kPools = 24;
+constexpr int64_t kAheadBytes = 1 << 16;
 
 template <class Word>
 std::atomic<Word>& shared(Word& word) {
@@ -63,7 +64,7 @@ class Game {
             PoolConfig config{shape_, Tier::scalar, records_.data(),
                               static_cast<int64_t>(record_bytes()), kRecords, &mail_, &reply_,
                               std::vector<int>(1 + round % kThreads, 0), round % 2 == 1,
-                              round % 3 ? 20'000 : 0, round % 3 ? 1'000'000 : 0};
+                              round % 3 ? 20'000 : 0, round % 3 ? 1'000'000 : 0, kAheadBytes};
             Pool pool(config);
             std::atomic<bool> stop{false};
             std::thread ringer([&] {
@@ -73,8 +74,10 @@ class Game {
                 }
             });
             for (int i = 0; i < kCallsOfAPool; i++) {
+                if (random_() % 2) guess();
                 fill();
                 publish();
+                if (random_() % 2) guess();
                 steal();
                 check();
             }
@@ -122,6 +125,16 @@ class Game {
         mail_.limit = random_() % 2 ? UINT32_MAX : random_() % (list_ + 1);
         for (uint32_t i = 0; i < mail_.rows * kHidden; i++)
             x()[i] = static_cast<float>(static_cast<int>(random_() % 2001) - 1000) * 0.001f;
+    }
+
+    // What the next layer will miss, or nonsense, written over a guess that threads may be reading.
+    void guess() {
+        for (uint64_t& job : mail_.ahead_job) {
+            const uint64_t first = random_() % (shape_.units + 2), record = random_() % (kRecords + 1);
+            shared(job).store(first << 32 | record, std::memory_order_relaxed);
+        }
+        shared(mail_.ahead_jobs).store(random_() % (kMailAhead + 2), std::memory_order_relaxed);
+        shared(mail_.ahead).fetch_add(1, std::memory_order_release);
     }
 
     uint32_t publish() {

@@ -122,7 +122,7 @@ def test_host_buffer_when_a_gpu_refuses_the_pin_is_pageable_and_harmless():
     first = device.host_buffer(4 * PAGE)
     twin = type(first)
     with pytest.raises(RuntimeError, match="already"):
-        twin(first.tensor)
+        twin(first.tensor, first.placement)
     device._forget_error()
     assert torch.ones(4, device=device.torch_device).sum().item() == 4
     first.close()

@@ -129,6 +129,9 @@ def _round(bench, box, source):
     jobs = _random_jobs(source, bench.layout, rows)
     inputs = source.sample(range(NUM_INPUTS), rows)
     total = bench.num_units(jobs)
+    if source.random() < 0.5:  # right, in part right, or wrong
+        guessed = [(job.record, job.first) for job in jobs[source.randint(0, 1) :]]
+        box.guess([*guessed, (source.randrange(NUM_RECORDS), 0)])
     limit = source.choice((total, 2**32 - 1, source.randint(0, total)))
     box.fill(jobs, bench.x[inputs], limit)
     before = source.randint(0, min(3, total)) if source.random() < 0.3 else 0
@@ -400,6 +403,6 @@ def test_sizes_when_read_from_the_header_agree():
     assert numbers["kMailBytes"] == MAIL_HEAD_BYTES
     assert numbers["kReplyBytes"] == REPLY_HEAD_BYTES
     assert (numbers["kMailRows"], numbers["kMailSums"]) == (MAIL_ROWS, MAIL_SUMS)
-    assert ctypes.sizeof(Mail) == 64 + 128 + 64 * 8
+    assert ctypes.sizeof(Mail) == 64 + 128 + 64 * 8 + 64 + 16 * 8
     assert ctypes.sizeof(Reply) == 128
     assert (Mail.stolen.offset, Mail.job.offset, Reply.claim.offset) == (64, 192, 64)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-SOURCES = ("pool.cpp", "call_plan.cpp", "cpu_thread.cpp", "experts.cpp", "experts_scalar.cpp")
+SOURCES = ("pool", "call_plan", "look_ahead", "cpu_thread", "experts", "experts_scalar")
 GAP = "-DFREETOKEN_CLAIM_GAP=std::this_thread::yield()"  # claims meet that were not to meet
 FLAGS = (GAP, "-std=c++17", "-O1", "-g", "-ffp-contract=off", "-fsanitize=thread", "-pthread")
 NO_RACE = "int main() { return 0; }\n"
@@ -50,7 +50,7 @@ def test_threads_when_watched_by_the_sanitizer_have_no_race(tmp_path):
     compiler = _sanitizing_compiler(tmp_path)
     folder = REPOSITORY / "kernels" / "csrc"
     program = str(Path(__file__).with_name("pool_threads.cpp"))
-    sources = [str(folder / name) for name in SOURCES]
+    sources = [str(folder / f"{name}.cpp") for name in SOURCES]
     target = str(tmp_path / "pool_threads")
     built = _run(compiler, *FLAGS, f"-I{folder}", program, *sources, "-o", target)
     assert built.returncode == 0, built.stdout

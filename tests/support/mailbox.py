@@ -2,14 +2,14 @@
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from kernels.cpu.pool import MAIL_HEAD_BYTES, REPLY_HEAD_BYTES, mail_bytes, reply_bytes
 
-MAIL_JOBS, MAIL_SUMS, MAIL_ROWS, MAIL_WORKERS = 64, 64, 8, 16
+MAIL_JOBS, MAIL_SUMS, MAIL_ROWS, MAIL_WORKERS, MAIL_AHEAD = 64, 64, 8, 16, 16
 UNIT_PARTS = 4
 PATIENCE_S = 60.0
 
@@ -36,6 +36,10 @@ class Mail(ctypes.Structure):
         ("unused", ctypes.c_uint32 * 12),
         ("stolen", ctypes.c_uint64 * MAIL_WORKERS),
         ("job", MailJob * MAIL_JOBS),
+        ("ahead", ctypes.c_uint32),
+        ("ahead_jobs", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32 * 14),
+        ("ahead_job", ctypes.c_uint64 * MAIL_AHEAD),
     ]
 
 
@@ -95,6 +99,13 @@ class Mailbox:
         call = (self.mail.call + 1) % 2**32
         self.mail.call = call
         return call
+
+    def guess(self, jobs: Sequence[tuple[int, int]], count: int | None = None) -> None:
+        """Say which (record, first unit) the next layer will probably miss; `count` may lie."""
+        for place, (record, first) in enumerate(jobs):
+            self.mail.ahead_job[place] = first << 32 | record
+        self.mail.ahead_jobs = len(jobs) if count is None else count
+        self.mail.ahead = (self.mail.ahead + 1) % 2**32
 
     def steal(self, worker: int, units: int) -> None:
         """Say that a GPU worker has taken this many units of the call in hand, all in all."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QWidget
 
 from app.services.chat_records import REASONING, Reasoning
@@ -219,6 +220,11 @@ class Inspector(QWidget):
         if self._typed.isActive():
             self._typed.stop()
             self._tell_prompt()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Hand on what is typed: the app may end a moment after its window is closed."""
+        self.flush()
+        super().hideEvent(event)
 
     def _slider(self, key: str, name: str, low: float, high: float, step: float) -> Box:
         slider = Slider(low, name, low, high, step)

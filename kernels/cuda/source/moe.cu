@@ -66,10 +66,10 @@ __device__ __forceinline__ float router_part(const RouterPiece& w, int first, co
     return __fadd_rn(sum[0], sum[1]);
 }
 
-// Normed rows [first, first + count) to shared memory; a CTA that has a row's number also writes it
-// to memory. All threads.
-__device__ __forceinline__ void norm_rows(const MoeArguments& a, const MoeLayer& layer, int first,
-                                          int count, float (*x)[kHidden]) {
+// Normed rows [first, first + count) to shared memory; the CTA that has a row's number among those
+// that ask the router also writes it to memory. All threads.
+__device__ __forceinline__ void norm_rows(const MoeArguments& a, const float* norm, float eps,
+                                          int number, int first, int count, float (*x)[kHidden]) {
     constexpr int kOwn = (kHidden / 4 + kThreads - 1) / kThreads;  // of 4 values
     __shared__ float squares[kRowsAtOnce][kWarps];
     const int thread = threadIdx.x;
@@ -97,14 +97,14 @@ __device__ __forceinline__ void norm_rows(const MoeArguments& a, const MoeLayer&
         if (n >= count) break;
         float sum = 0.0f;
         for (int w = 0; w < kWarps; w++) sum += squares[n][w];
-        const float scale = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, kHidden), layer.eps)));
-        const bool keep = (first + n) % gridDim.x == blockIdx.x;
+        const float scale = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, kHidden), eps)));
+        const bool keep = (first + n) % kRouterCtas == number;
         float4* out = reinterpret_cast<float4*>(a.normed + (first + n) * kHidden);
 #pragma unroll
         for (int i = 0; i < kOwn; i++) {
             const int at = thread + i * kThreads;
             if (at >= kHidden / 4) continue;
-            const float4 factor = __ldg(reinterpret_cast<const float4*>(layer.norm) + at);
+            const float4 factor = __ldg(reinterpret_cast<const float4*>(norm) + at);
             float4 v = value[n][i];
             v.x = __fmul_rn(__fmul_rn(v.x, scale), factor.x);
             v.y = __fmul_rn(__fmul_rn(v.y, scale), factor.y);
@@ -121,45 +121,55 @@ __device__ __forceinline__ void norm_rows(const MoeArguments& a, const MoeLayer&
 
 using namespace freetoken;
 
-// Norm, logits, and by the CTA that arrives last: top-k, plan, publication. A warp an expert.
-// Grid: experts / kWarps, rounded up.
+// Norm, logits, and by the CTA that arrives last: top-k, plan, publication. A warp an expert. As many
+// CTAs again ask the next layer's router with this layer's input and tell the pool what that layer
+// will probably miss. Grid: kRouterCtas, twice where there is a next layer.
 extern "C" __global__ void __launch_bounds__(256) route_plan(MoeArguments a, MoeLayer layer) {
     __shared__ __align__(16) float x[kRowsAtOnce][kHidden];
     __shared__ PlanScratch s;
     const int thread = threadIdx.x, warp = thread / kWarpLanes, lane = thread % kWarpLanes;
-    const int expert = blockIdx.x * kWarps + warp;
+    const bool ahead = blockIdx.x >= kRouterCtas;
+    const int block = static_cast<int>(blockIdx.x) - (ahead ? kRouterCtas : 0);
+    const int expert = block * kWarps + warp;
     const int row = expert < kExperts ? expert : kExperts - 1;
+    const void* router = ahead ? layer.next_router : layer.router;
+    float* logits = a.logits + (ahead ? kRows * kExperts : 0);
     RouterPiece w;
     start_next_kernel();
-    load_router(layer.router, row, 0, w);
+    load_router(router, row, 0, w);
     wait_for_previous_kernel();
     const Policy policy = read_policy(a);
+    if (ahead && !policy.ahead) return;
     const uint4 words = __ldcg(reinterpret_cast<const uint4*>(a.clock));
     const Clock clock{words.x, words.y, words.z, __uint_as_float(words.w)};
-    const Candidate candidate = read_residency(a, policy, layer.layer, clock.tick, s);
+    const Candidate candidate = read_residency(a, policy, layer.layer + ahead, clock.tick, s);
     for (int first = 0; first < kRows; first += kRowsAtOnce) {
         const int count = kRows - first < kRowsAtOnce ? kRows - first : kRowsAtOnce;
-        norm_rows(a, layer, first, count, x);
+        norm_rows(a, ahead ? layer.next_norm : layer.norm, layer.eps, ahead ? -1 : block, first,
+                  count, x);
         for (int n = 0; n < count; n++) {
             float sum = 0.0f;
 #pragma unroll 1
             for (int chunk = 0; chunk < kChunks; chunk += kRouterChunks) {
                 if (kChunks > kRouterChunks && (chunk > 0 || first + n > 0))
-                    load_router(layer.router, row, chunk, w);
+                    load_router(router, row, chunk, w);
                 sum += router_part(w, chunk, x[n]);
             }
             sum = warp_sum(sum);
             if (lane == 0 && expert < kExperts)
-                __stcg(a.logits + (first + n) * kExperts + expert, sum);
+                __stcg(logits + (first + n) * kExperts + expert, sum);
         }
         __syncthreads();
     }
-    if (!arrives_last(&a.plan->ticket, gridDim.x)) return;
+    if (!arrives_last(ahead ? &a.plan->ahead_ticket : &a.plan->ticket, kRouterCtas)) return;
     if (warp < kRows)
-        choose_experts(a.logits + warp * kExperts, layer.weight_scale, s.expert + warp * kTopK,
+        choose_experts(logits + warp * kExperts, layer.weight_scale, s.expert + warp * kTopK,
                        s.weight + warp * kTopK);
     __syncthreads();
-    make_plan(a, layer, policy, clock, candidate, s);
+    if (ahead)
+        tell_guess(a, policy, layer.layer + 1, clock.tick, s);
+    else
+        make_plan(a, layer, policy, clock, candidate, s);
 }
 
 // Missing units by link workers, units in slots by a CTA each, and the search for victims.

@@ -144,9 +144,10 @@ __device__ __forceinline__ Candidate read_residency(const MoeArguments& a, const
     return c;
 }
 
-// Step 1, one thread a route: distinct experts, what they miss, their use counted.
+// Step 1, one thread a route: distinct experts and what they miss. With `used` their use is counted;
+// without it this is a guess.
 __device__ __forceinline__ void find_jobs(const MoeArguments& a, const Policy& policy, int layer,
-                                          uint32_t tick, PlanScratch& s) {
+                                          uint32_t tick, bool used, PlanScratch& s) {
     const int route = threadIdx.x;
     if (route >= kRoutes) return;
     const int expert = s.expert[route];
@@ -167,9 +168,11 @@ __device__ __forceinline__ void find_jobs(const MoeArguments& a, const Policy& p
     const float old = s.score[expert];
     const float decay = exp2f(-policy.growth * (static_cast<float>(age) / kMoeLayers));
     const float score = (old > 0.0f ? old * decay : 0.0f) + static_cast<float>(uses);
-    a.score[record] = score;
-    a.stamp[record] = tick;
-    atomicAdd(a.uses + record, uses);
+    if (used) {
+        a.score[record] = score;
+        a.stamp[record] = tick;
+        atomicAdd(a.uses + record, uses);
+    }
     s.missing[route] = s.slot_of[expert] >= 0 ? kUnits - s.valid[expert] : kUnits;
     s.key[route] = worth(policy, 0, score);
 }
@@ -295,6 +298,29 @@ __device__ __forceinline__ void write_jobs(const MoeArguments& a, int layer, boo
     a.mail->job[place] = mail;
 }
 
+// Tells the pool what a layer will probably miss, in the order in which its list would be; by one CTA,
+// beside the plan of the layer before. Residency may change meanwhile, which makes the guess a worse
+// one and nothing else.
+__device__ __forceinline__ void tell_guess(const MoeArguments& a, const Policy& policy, int layer,
+                                           uint32_t tick, PlanScratch& s) {
+    const int route = threadIdx.x;
+    find_jobs(a, policy, layer, tick, false, s);
+    __syncthreads();
+    order_jobs(s);
+    __syncthreads();
+    if (s.listed == 0) return;
+    if (route < kRoutes && s.missing[route] && s.place[route] < kMailAhead) {
+        const uint32_t record = static_cast<uint32_t>(layer * kExperts + s.expert[route]);
+        const uint64_t first = static_cast<uint64_t>(kUnits - s.missing[route]);
+        post8(&a.mail->ahead_job[s.place[route]], first << 32 | record);
+    }
+    __syncthreads();
+    if (route) return;
+    post4(&a.mail->ahead_jobs, static_cast<uint32_t>(s.listed < kMailAhead ? s.listed : kMailAhead));
+    __threadfence_system();  // with the barrier: all of the guess comes before its number
+    post4(&a.mail->ahead, ++a.plan->guesses);
+}
+
 // The plan of one layer by one CTA, published to the pool if that has a share. `x` are the normed
 // rows. All state of the plan before has been used up: kernels of a step follow each other.
 __device__ __forceinline__ void make_plan(const MoeArguments& a, const MoeLayer& layer,
@@ -302,7 +328,7 @@ __device__ __forceinline__ void make_plan(const MoeArguments& a, const MoeLayer&
                                           PlanScratch& s) {
     const int thread = threadIdx.x;
     if (thread == 0) s.fills = 0;
-    find_jobs(a, policy, layer.layer, clock.tick, s);
+    find_jobs(a, policy, layer.layer, clock.tick, true, s);
     __syncthreads();
     order_jobs(s);
     __syncthreads();

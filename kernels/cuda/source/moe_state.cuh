@@ -22,6 +22,7 @@ constexpr size_t kRecordBytes = FT_RECORD_BYTES;
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpLanes;
+constexpr int kRouterCtas = (kExperts + kWarps - 1) / kWarps;  // that ask one router, a warp an expert
 constexpr int kVictims = 64;                     // candidates kept for the next plan
 constexpr int kMergeColumns = kWarpLanes;        // columns of a CTA of `merge`
 constexpr int kSharedFloats = 8192;              // rows of x that a CTA holds: 32 KiB of them
@@ -49,7 +50,7 @@ struct Policy {
     float share;        // split: of the missing units, over the link
     float growth;       // frequency: log2 of a score's decay by one step
     int32_t pool;       // 1: the CPU pool serves the mailbox
-    int32_t unused;
+    int32_t ahead;      // 1: the pool is told what the next layer will probably miss
 };
 
 // Written by the kernels.
@@ -87,12 +88,14 @@ struct Plan {
     int32_t unserved;    // 1: nobody may compute the missing units
     uint64_t planned_ns;
     uint64_t link_end_ns;  // of the last unit over the link, 0 if there was none
-    uint32_t ticket;       // CTAs of route_plan that have arrived
+    uint32_t ticket;       // CTAs of route_plan that have arrived, of those that plan
     uint32_t taken;        // units taken from the back; may pass the end of the list
     uint32_t seen_call;    // merge: the call whose reply stands in the next two
     uint32_t seen_units;
     uint32_t seen_ns;
-    uint32_t unused;
+    uint32_t ahead_ticket;  // CTAs of route_plan that have arrived, of those that look ahead
+    uint32_t guesses;       // told to the pool; may wrap
+    uint32_t unused[3];
     Job job[kMailJobs];  // those behind the last one have no units in a slot
     int32_t route_job[kMailSums];   // by row * top-k + k
     int32_t route_pair[kMailSums];
@@ -121,7 +124,7 @@ enum Counter : int {
 struct MoeArguments {
     float* x;          // [rows][hidden], the residual stream
     float* normed;     // [rows][hidden]
-    float* logits;     // [rows][experts]
+    float* logits;     // [2][rows][experts]: of the layer, and of the next one as far as can be told
     float* partial;    // [rows * top-k][units][hidden]: units' sums by (job, row) pair
     uint8_t* slots;    // [max_slots] records
     uint8_t* staging;  // [kMailWorkers] units
@@ -149,6 +152,8 @@ struct MoeLayer {
     float weight_scale;  // of every route's weight
     int32_t layer;
     int32_t workers;  // link workers, up to kMailWorkers
+    const void* next_router;  // of the layer behind it, or none
+    const float* next_norm;
 };
 
 // How much a record is worth a slot: higher is better, 1 is the least; free slots count 0.
@@ -165,7 +170,7 @@ __device__ __forceinline__ Policy read_policy(const MoeArguments& a) {
     const int4 first = __ldcg(from), second = __ldcg(from + 1);
     policy.mode = first.x, policy.eviction = first.y, policy.num_slots = first.z;
     policy.store_min = first.w, policy.share = __int_as_float(second.x);
-    policy.growth = __int_as_float(second.y), policy.pool = second.z, policy.unused = 0;
+    policy.growth = __int_as_float(second.y), policy.pool = second.z, policy.ahead = second.w;
     return policy;
 }
 
@@ -177,8 +182,8 @@ __device__ __forceinline__ Job read_job(const Job* from) {
 }
 
 static_assert(sizeof(Policy) == 32 && sizeof(Clock) == 16 && sizeof(Victim) == 8, "as in Python");
-static_assert(sizeof(Job) == 16 && sizeof(Plan) == 80 + kMailJobs * 16 + kMailSums * 12,
+static_assert(sizeof(Job) == 16 && sizeof(Plan) == 96 + kMailJobs * 16 + kMailSums * 12,
               "as in Python");
-static_assert(sizeof(MoeArguments) == 20 * 8 && sizeof(MoeLayer) == 40, "as in Python");
+static_assert(sizeof(MoeArguments) == 20 * 8 && sizeof(MoeLayer) == 56, "as in Python");
 
 }  // namespace freetoken

@@ -31,7 +31,7 @@ needs_native = pytest.mark.skipif(
 CPU = torch.device("cpu")
 EPS = 1e-6
 PLAN_WORDS = ("jobs", "listed", "units", "limit", "link_first", "call", "fills", "unserved")
-PLAN_HEAD_BYTES = 80
+PLAN_HEAD_BYTES = 96
 JOB = np.dtype(
     [
         ("record", "<i4"),
@@ -44,6 +44,7 @@ JOB = np.dtype(
 )
 MAIL_JOB = np.dtype([("record", "<i4"), ("first", "<i2"), ("rows", "u1"), ("base", "u1")])
 MAIL_JOBS_AT = 64 + 16 * 8
+MAIL_GUESS_AT = MAIL_JOBS_AT + 64 * 8
 
 
 def small_shape(
@@ -174,6 +175,13 @@ class Mailbox:
         at = self.mail_at - self.mail.data_ptr() + MAIL_JOBS_AT
         return self.mail.numpy()[at : at + count * MAIL_JOB.itemsize].view(MAIL_JOB)
 
+    def guess(self) -> tuple[int, list[tuple[int, int]]]:
+        """The number of the guess at the next layer's list, and its (record, first unit)."""
+        at = self.mail_at - self.mail.data_ptr() + MAIL_GUESS_AT
+        number, count = self.mail[at : at + 8].view(torch.int32).tolist()
+        jobs = self.mail[at + 64 : at + 64 + count * 8].view(torch.int32).view(count, 2)
+        return number, [(record, first) for record, first in jobs.tolist()]
+
     def x(self, rows: int, hidden: int) -> torch.Tensor:
         """The rows of the mail."""
         at = self.mail_at - self.mail.data_ptr() + 4096
@@ -246,7 +254,9 @@ class SmallModel:
     def _bind(self, layer: int):
         record = layer * self.shape.num_experts
         address = self.records[record].data_ptr()
-        return self.kernels.bind(layer, MoeLayerWeights(self.router, self.norm, address, EPS))
+        weights = MoeLayerWeights(self.router, self.norm, address, EPS)
+        is_last = layer + 1 == self.shape.num_layers
+        return self.kernels.bind(layer, weights, None if is_last else weights)
 
     def pool(self, threads: int = 1) -> AbstractContextManager[object]:
         """The C++ pool on the mailbox; none where nothing shall be published."""

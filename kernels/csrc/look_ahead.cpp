@@ -9,8 +9,9 @@
 namespace freetoken {
 namespace {
 
-constexpr int64_t kLine = 64;          // bytes that memory gives at once
-constexpr int64_t kLookBytes = 2048;   // a call that comes is seen within so many bytes
+constexpr int64_t kLine = 64;         // bytes that memory gives at once
+constexpr int64_t kLookBytes = 2048;  // a call that comes is seen within so many bytes
+constexpr int kNumberBit = 48;        // of a guess's words
 
 }  // namespace
 
@@ -30,46 +31,46 @@ void Fetched::add(const uint8_t* first) {
     bytes = 0;
 }
 
-LookAhead::LookAhead(const PoolConfig& config, int threads)
+LookAhead::LookAhead(const PoolConfig& config)
     : config_(config),
       most_(static_cast<int>(std::min<int64_t>(
-          Fetched::kMostUnits, config.look_ahead_bytes / threads /
-                                   static_cast<int64_t>(config.shape.unit_bytes)))),
+          Fetched::kMostUnits,
+          config.look_ahead_bytes / static_cast<int64_t>(config.shape.unit_bytes)))),
       taken_(static_cast<uint64_t>(number()) << 32) {}
 
 uint32_t LookAhead::number() const {
-    return shared_word(config_.mail->ahead).load(std::memory_order_acquire);
+    return static_cast<uint32_t>(shared_word(config_.mail->ahead[0]).load() >> kNumberBit);
 }
 
 // Unit number `place` of the guess, or none. Whatever the guess says, it lies within the records.
-const uint8_t* LookAhead::unit(int64_t place) const {
-    Mail& mail = *config_.mail;
+const uint8_t* LookAhead::unit(uint32_t guess, int64_t place) const {
     const Shape& shape = config_.shape;
-    const uint32_t told = shared_word(mail.ahead_jobs).load(std::memory_order_relaxed);
-    const uint32_t jobs = std::min(told, static_cast<uint32_t>(kMailAhead));
-    for (uint32_t i = 0; i < jobs; i++) {
-        // The GPU may be writing the next guess over it.
-        const uint64_t word = shared_word(mail.ahead_job[i]).load(std::memory_order_relaxed);
-        const int64_t record = static_cast<uint32_t>(word), first = static_cast<int64_t>(word >> 32);
-        if (record >= config_.num_records || first >= shape.units) continue;
-        if (place < shape.units - first)
+    for (uint64_t& from : config_.mail->ahead) {
+        const uint64_t word = shared_word(from).load(std::memory_order_relaxed);
+        if (word >> kNumberBit != guess) break;
+        const int64_t record = static_cast<uint32_t>(word);
+        const int64_t missing = shape.units - static_cast<int64_t>(word >> 32 & 0xffff);
+        if (record >= config_.num_records || missing <= 0) continue;
+        if (place < missing)
             return config_.records + record * config_.record_bytes +
                    (shape.units - 1 - place) * static_cast<int64_t>(shape.unit_bytes);
-        place -= shape.units - first;
+        place -= missing;
     }
     return nullptr;
 }
 
 // Claims the guess's next unit; none if there is none, or another guess has come.
 const uint8_t* LookAhead::take(uint32_t guess) {
-    uint64_t word = taken_.load(std::memory_order_relaxed);
+    uint64_t word = taken_.load(std::memory_order_acquire);
     for (;;) {
         if (number() != guess) return nullptr;  // else an old guess could be begun again
         const bool begun = static_cast<uint32_t>(word >> 32) == guess;
         const uint64_t mine = begun ? word : static_cast<uint64_t>(guess) << 32;
-        const uint8_t* found = unit(static_cast<uint32_t>(mine));
+        const uint8_t* found = unit(guess, static_cast<uint32_t>(mine));
         if (!found) return nullptr;
-        if (taken_.compare_exchange_weak(word, mine + 1, std::memory_order_relaxed)) return found;
+        if (taken_.compare_exchange_weak(word, mine + 1, std::memory_order_acq_rel,
+                                         std::memory_order_acquire))
+            return found;
     }
 }
 

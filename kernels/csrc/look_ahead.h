@@ -29,18 +29,24 @@ struct Fetched {
     Unit unit[2 * kMostUnits];
     int units = 0;
     uint32_t guess = 0;  // the newest one
-    int of_guess = 0;    // units of it
+    int of_guess = 0;      // units of it
     bool is_open = false;  // the last unit still has bytes to fetch, ..
-    int64_t bytes = 0;     // .. these it has
-    bool is_over = true;   // nothing is left of the guess
+    int64_t bytes = 0;     // .. these of it are there
+    bool is_over = true;   // nothing is left of the guess for this thread
 
     void begin(uint32_t newest);
     void add(const uint8_t* first);
+    // Its call has come: what was not fetched by now is not fetched any more.
+    void end() { is_over = true; }
+    // Whether unit number `n` lies in the cache for the most part.
+    bool has(int n, size_t unit_bytes) const {
+        return !(is_open && n == units - 1) || 2 * bytes >= static_cast<int64_t>(unit_bytes);
+    }
 };
 
 class LookAhead {
    public:
-    LookAhead(const PoolConfig& config, int threads);
+    explicit LookAhead(const PoolConfig& config);
     LookAhead(const LookAhead&) = delete;
     LookAhead& operator=(const LookAhead&) = delete;
 
@@ -52,7 +58,7 @@ class LookAhead {
 
    private:
     const uint8_t* take(uint32_t guess);
-    const uint8_t* unit(int64_t place) const;
+    const uint8_t* unit(uint32_t guess, int64_t place) const;
     bool fetch_unit(uint32_t seen, Fetched& mine);
 
     const PoolConfig& config_;

@@ -1,7 +1,7 @@
 // What a decode step on the GPU and the CPU pool say to each other, in pinned, mapped memory.
 //
 // One call is one layer of one step. The GPU writes a Mail and then its number; the pool computes
-// units from the front of the call's list and writes a Reply; GPU workers meanwhile compute units
+// units from the front of the call's list, those first that lie in its caches, and writes a Reply; GPU workers meanwhile compute units
 // from the back of the list. Nothing is ever reset and no atomic crosses the link: each side counts
 // its own units in words that carry the call's number. A unit that both sides computed has the same
 // bits (canonical.h), so a race costs time only.
@@ -27,6 +27,7 @@ constexpr int kMailSums = 64;     // (job, row) pairs of a call
 constexpr int kMailWorkers = 16;  // GPU workers
 constexpr int kMailAhead = 16;    // experts that the next layer is expected to miss
 constexpr int kUnitParts = 4;     // what the pool's threads may share a unit by
+constexpr int kPassedBits = 20;   // of Reply.claim, for parts
 
 struct MailJob {
     int32_t record;  // of the pool
@@ -44,12 +45,9 @@ struct alignas(64) Mail {
     uint32_t unused[12];
     uint64_t stolen[kMailWorkers];  // per GPU worker: call << 32 | units it has taken
     MailJob job[kMailJobs];
-    // A guess at the next layer's list, in its order, for whoever has time to fetch it. Stored apart
-    // from the call, with a number of its own; rows and bases are 0.
-    uint32_t ahead;  // stored last
-    uint32_t ahead_jobs;
-    uint32_t padding[14];
-    uint64_t ahead_job[kMailAhead];  // record, and from bit 32 on first: as MailJob has them
+    // A guess at the next layer's list, in its order, for whoever has time to fetch it. Each word says
+    // which guess it belongs to, so that nothing has to be stored last: a torn guess is a worse one.
+    uint64_t ahead[kMailAhead];  // record | first << 32 | the guess's number << 48
     // float x[rows][hidden] follows at kMailBytes, each row the expert's input
 };
 
@@ -60,7 +58,9 @@ struct alignas(64) Reply {
     uint32_t nanoseconds;  // from seeing the call to its end
     uint32_t error;  // not 0: the pool could not compute this call
     uint32_t unused[12];
-    uint64_t claim;  // call << 32 | parts of units taken from the front; a later call's number: all
+    // call << 32 | units that threads have begun further back << kPassedBits | parts of units that were
+    // begun from the front on; a later call's number: all. GPU workers keep away from both.
+    uint64_t claim;
     uint32_t padding[14];
     // float sums[kMailSums][hidden] follow at kReplyBytes, plain column order
 };

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <new>
 #include <numeric>
+#include <stdexcept>
 
 #include "call_plan.h"
 #include "canonical.h"
 #include "cpu_thread.h"
+#include "gate.h"
 #include "shared_words.h"
 
 namespace freetoken {
@@ -23,25 +25,15 @@ constexpr size_t kLine = 64;  // bytes that memory gives at once
 #define FREETOKEN_CLAIM_GAP
 #endif
 
-// Who takes part in a call, in one word, so that one exchange decides. A thread joins while the gate
-// is open; it closes when everyone who has joined has arrived, that is, found no more units.
-struct Gate {
-    enum Phase : uint32_t { closed, opening, open };
+// The part of Reply.claim that belongs to a call.
+constexpr uint64_t kAheadUnit = 1ull << kPassedBits;
 
-    uint32_t call;
-    Phase phase;
-    uint32_t joined;
-    uint32_t arrived;
+struct Claimed {
+    int parts, ahead;
 
-    static Gate of(uint64_t word) {
-        const uint32_t low = static_cast<uint32_t>(word);
-        return {static_cast<uint32_t>(word >> 32), static_cast<Phase>(low >> 24),
-                low >> 12 & kMostThreads, low & kMostThreads};
-    }
-    uint64_t word() const {
-        return static_cast<uint64_t>(call) << 32 | phase << 24 | joined << 12 | arrived;
-    }
-    static constexpr uint32_t kMostThreads = 0xfff;
+    explicit Claimed(uint64_t word)
+        : parts(static_cast<int>(word & (kAheadUnit - 1))),
+          ahead(static_cast<int>(static_cast<uint32_t>(word) >> kPassedBits)) {}
 };
 
 }  // namespace
@@ -53,9 +45,13 @@ void Pool::Aligned::operator()(float* memory) const { ::operator delete[](memory
 Pool::Pool(const PoolConfig& config)
     : config_(config),
       tier_(expert_tier(config.tier)),
-      look_ahead_(config_, static_cast<int>(config.cpus.size())),
+      look_ahead_(config_),
       marks_(static_cast<size_t>(kMailJobs) * config.shape.units),
       last_unit_ns_(config.cpus.size()) {
+    const int64_t threads = static_cast<int64_t>(config.cpus.size());
+    const int64_t parts = (int64_t{kMailJobs} * config.shape.units + 2 * threads) * kUnitParts;
+    if (parts >> kPassedBits || threads * 2 * Fetched::kMostUnits >> (32 - kPassedBits))
+        throw std::invalid_argument("units or threads are more than the mailbox counts");
     const size_t vectors = static_cast<size_t>(kMailSums) * config.shape.units;
     const auto floats = [&](size_t each) {
         return static_cast<float*>(::operator new[](vectors * each * sizeof(float), kAlign));
@@ -205,7 +201,7 @@ bool Pool::arrive() {
     }
 }
 
-void Pool::serve(Workspace& work, uint32_t call, int place, const Fetched& fetched) {
+void Pool::serve(Workspace& work, uint32_t call, int place, Fetched& fetched) {
     const CallPlan plan(config_);
     uint32_t prepared = compute_fetched(plan, call, work, fetched);
     compute(plan, call, work, prepared);
@@ -237,22 +233,30 @@ int Pool::bound(const CallPlan& plan, uint32_t call) const {
     return static_cast<int>(std::max<int64_t>(0, std::min<int64_t>(plan.limit, left)));
 }
 
-// Computes units that this thread has fetched and nobody has begun, wherever in the list they are:
-// they lie in its cache. What the GPU takes meanwhile it may take too. Returns the rows whose inputs
-// are laid out.
+// Computes units that lie in this thread's cache and that nobody has begun, wherever in the list they
+// are. Returns the rows whose inputs are laid out.
 uint32_t Pool::compute_fetched(const CallPlan& plan, uint32_t call, Workspace& work,
-                               const Fetched& fetched) {
+                               Fetched& fetched) {
     const Shape& shape = config_.shape;
+    std::atomic<uint64_t>& claim = shared_word(config_.reply->claim);
     uint32_t prepared = 0;
-    int units = 0;
+    uint64_t units = 0;
     for (int n = 0; n < fetched.units; n++) {
         const uint8_t* unit = fetched.unit[n].first;
         const int k = plan.job_of(shape, unit);
         if (k < 0) continue;
+        if (fetched.unit[n].guess == fetched.guess) fetched.end();
+        if (!fetched.has(n, shape.unit_bytes)) continue;
         const CallPlan::Job& job = plan.job[k];
         const int i = job.begin + static_cast<int>((job.last_unit - unit) /
                                                    static_cast<int64_t>(shape.unit_bytes));
-        if (i >= bound(plan, call) || !marks_.begin(call, i, false)) continue;
+        if (i >= bound(plan, call)) continue;
+        claim.fetch_add(kAheadUnit, std::memory_order_relaxed);  // before anybody can pass it
+        FREETOKEN_CLAIM_GAP;
+        if (!marks_.begin(call, i, false)) {
+            claim.fetch_sub(kAheadUnit, std::memory_order_relaxed);
+            continue;
+        }
         if (prepared != job.mask) prepare(job.mask, work);
         prepared = job.mask;
         work.y = partial_.get() + plan.sums(shape, job, i);
@@ -260,7 +264,7 @@ uint32_t Pool::compute_fetched(const CallPlan& plan, uint32_t call, Workspace& w
         tier_.unit(shape, unit, next, job.rows, true, work);
         units++;
     }
-    if (units) fetched_units_.fetch_add(static_cast<uint64_t>(units), std::memory_order_relaxed);
+    if (units) fetched_units_.fetch_add(units, std::memory_order_relaxed);
     return prepared;
 }
 
@@ -274,16 +278,20 @@ void Pool::compute(const CallPlan& plan, uint32_t call, Workspace& work, uint32_
     const int threads = static_cast<int>(config_.cpus.size());
     std::atomic<uint64_t>& claim = shared_word(config_.reply->claim);
     for (int k = 0, after = 0;;) {
-        const auto claimed = [](uint64_t word) { return static_cast<int>(word & INT32_MAX); };
-        const int before = claimed(claim.load(std::memory_order_relaxed)) / kUnitParts;
-        const int wanted = bound(plan, call) - before > threads ? kUnitParts : 1;
+        const Claimed before(claim.load(std::memory_order_relaxed));
+        const int begun = before.parts / kUnitParts + before.ahead;
+        const int wanted = bound(plan, call) - begun > threads ? kUnitParts : 1;
         FREETOKEN_CLAIM_GAP;
-        const int first = claimed(claim.fetch_add(wanted, std::memory_order_relaxed));
+        const int first = Claimed(claim.fetch_add(wanted, std::memory_order_relaxed)).parts;
         const bool whole = wanted == kUnitParts && first % kUnitParts == 0;
         for (int part = first; part < first + wanted; part += whole ? kUnitParts : 1) {
             const int most = bound(plan, call), i = part / kUnitParts;
             if (i >= most) return;
-            if (!marks_.begin(call, i, !whole)) continue;
+            if (!marks_.begin(call, i, !whole)) {  // another thread has it in its cache
+                if (part % kUnitParts == 0)
+                    claim.fetch_sub(kAheadUnit, std::memory_order_relaxed);  // passed now
+                continue;
+            }
             while (i >= plan.end(k)) k++;
             const CallPlan::Job& job = plan.job[k];
             if (prepared != job.mask) prepare(job.mask, work);

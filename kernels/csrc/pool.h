@@ -44,7 +44,7 @@ struct PoolConfig {
     bool pin;               // keep each thread on its CPU
     int64_t spin_ns;        // without work a thread spins, then yields, then parks
     int64_t park_ns;
-    int64_t look_ahead_bytes;  // of a guess that the threads fetch, all together; 0 = none
+    int64_t look_ahead_bytes;  // of a guess, that a thread fetches; less than a unit = none
 };
 
 // Since the start.
@@ -87,10 +87,10 @@ class Pool {
 
     int join(uint32_t call);
     bool arrive();
-    void serve(Workspace& work, uint32_t call, int place, const Fetched& fetched);
+    void serve(Workspace& work, uint32_t call, int place, Fetched& fetched);
     int bound(const CallPlan& plan, uint32_t call) const;
     uint32_t compute_fetched(const CallPlan& plan, uint32_t call, Workspace& work,
-                             const Fetched& fetched);
+                             Fetched& fetched);
     void compute(const CallPlan& plan, uint32_t call, Workspace& work, uint32_t prepared);
     void prepare(uint32_t mask, Workspace& work) const;
     void fetch_columns(const CallPlan& plan, uint32_t call, int place, int joined) const;

@@ -1,4 +1,5 @@
-// Who computes a unit of the call in hand: one thread as a whole, or several by parts.
+// Who computes a unit of the call in hand: one thread as a whole, or several by parts. What they
+// compute is ordered by the pool's gate, not by the marks. A pool must not see a call's number twice.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,8 @@ namespace freetoken {
 // By place in the list. Nothing is reset: a mark carries its call's number.
 class UnitMarks {
    public:
-    explicit UnitMarks(size_t places) : marks_(new std::atomic<uint64_t>[places]()) {}
+    explicit UnitMarks(size_t places)
+        : marks_(std::make_unique<std::atomic<uint64_t>[]>(places)) {}
 
     // Begins a unit, or a part of one; false if another thread has it as a whole, or, for a whole
     // one, if it was begun at all.

@@ -8,6 +8,7 @@ addresses. Called by the captured runner.
 import ctypes
 from ctypes import c_float, c_int32, c_void_p
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -114,6 +115,18 @@ class MoeLayerWeights:
     weight_scale: float = 1.0
 
 
+class BoundLayer(NamedTuple):
+    """What `launch` wants of a layer.
+
+    Attributes:
+        arguments: of every kernel.
+        routers: that are asked: its own, and the next layer's if there is one.
+    """
+
+    arguments: tuple[Argument, ...]
+    routers: int
+
+
 class MoeKernels:
     """The kernels for one row count; `bind` each layer once, then `launch` it in every step.
 
@@ -152,7 +165,7 @@ class MoeKernels:
 
     def bind(
         self, layer: int, weights: MoeLayerWeights, following: MoeLayerWeights | None = None
-    ) -> tuple[Argument, ...]:
+    ) -> BoundLayer:
         """Check a layer's weights and return what `launch` wants; the weights must stay alive.
 
         `following` is the layer behind it: its router is asked ahead, for the pool to know.
@@ -166,36 +179,32 @@ class MoeKernels:
         for one in (weights, following or weights):
             _check("router", one.router, (shape.num_experts, shape.hidden), dtype, self._device)
             _check("norm", one.norm, (shape.hidden,), torch.float32, self._device)
-        return (
-            self._arguments,
-            MoeLayerArguments(
-                weights.router.data_ptr(),
-                weights.norm.data_ptr(),
-                weights.records,
-                weights.eps,
-                weights.weight_scale,
-                layer,
-                self._workers,
-                following.router.data_ptr() if following else None,
-                following.norm.data_ptr() if following else None,
-            ),
+        own = MoeLayerArguments(
+            weights.router.data_ptr(),
+            weights.norm.data_ptr(),
+            weights.records,
+            weights.eps,
+            weights.weight_scale,
+            layer,
+            self._workers,
+            following.router.data_ptr() if following else None,
+            following.norm.data_ptr() if following else None,
         )
+        return BoundLayer((self._arguments, own), 2 if following else 1)
 
-    def launch(self, layer: tuple[Argument, ...], stream: int = 0, overlap: bool = True) -> None:
+    def launch(self, layer: BoundLayer, stream: int = 0, overlap: bool = True) -> None:
         """Queue one layer: x becomes x + experts(norm(x)). Three kernels of the stream's chain.
 
         With `overlap` their CTAs may start while the kernel before still runs.
         """
-        shape = self._shape
-        weights = layer[1]
-        assert isinstance(weights, MoeLayerArguments)
-        ctas = -(-shape.num_experts // _WARPS) * (2 if weights.next_router else 1)
-        self._route_plan.launch((ctas, 1, 1), _THREADS, layer, stream, 0, overlap)
+        shape, arguments = self._shape, layer.arguments
+        ctas = -(-shape.num_experts // _WARPS) * layer.routers
+        self._route_plan.launch((ctas, 1, 1), _THREADS, arguments, stream, 0, overlap)
         routes = shape.rows * shape.top_k
         ctas = self._workers + 1 + routes * shape.layout.num_units
-        self._experts.launch((ctas, 1, 1), _THREADS, layer, stream, 0, overlap)
+        self._experts.launch((ctas, 1, 1), _THREADS, arguments, stream, 0, overlap)
         grid = (shape.hidden // MERGE_COLUMNS, shape.rows, 1)
-        self._merge.launch(grid, MERGE_COLUMNS * shape.top_k, layer[:1], stream, 0, overlap)
+        self._merge.launch(grid, MERGE_COLUMNS * shape.top_k, arguments[:1], stream, 0, overlap)
 
     def launch_hash(self, stream: int = 0) -> None:
         """Queue a mix of x into the hash counter, by which tests compare whole runs."""

@@ -74,14 +74,16 @@ class Game {
                 }
             });
             for (int i = 0; i < kCallsOfAPool; i++) {
-                if (random_() % 2) guess();
                 fill();
+                if (random_() % 4) guess(random_() % 4);
                 publish();
-                if (random_() % 2) guess();
+                if (random_() % 2) guess(false);
                 steal();
                 check();
             }
             require(pool.stats().calls == kCallsOfAPool, "every call is counted");
+            units_ += pool.stats().units;
+            fetched_ += pool.stats().fetched_units;
             fill();
             const uint32_t call = publish();
             for (uint32_t i = random_() % 64; i; i--) std::this_thread::yield();
@@ -90,6 +92,7 @@ class Game {
             pool.close();
             if (shared(reply_.done) == call) check();
         }
+        require(units_ > 1000 && fetched_ > 1000, "the pool has its part, fetched or not");
     }
 
    private:
@@ -127,14 +130,17 @@ class Game {
             x()[i] = static_cast<float>(static_cast<int>(random_() % 2001) - 1000) * 0.001f;
     }
 
-    // What the next layer will miss, or nonsense, written over a guess that threads may be reading.
-    void guess() {
-        for (uint64_t& job : mail_.ahead_job) {
-            const uint64_t first = random_() % (shape_.units + 2), record = random_() % (kRecords + 1);
-            shared(job).store(first << 32 | record, std::memory_order_relaxed);
+    // What the call in hand will miss, or nonsense, written over a guess that threads may be reading.
+    void guess(bool right) {
+        const uint64_t number = ++guesses_ & 0xffff;
+        for (int i = kMailAhead - 1; i >= 0; i--) {
+            uint64_t first = random_() % (shape_.units + 2), record = random_() % (kRecords + 1);
+            if (right && i < static_cast<int>(mail_.jobs))
+                first = mail_.job[i].first, record = mail_.job[i].record;
+            shared(mail_.ahead[i])
+                .store(number << 48 | first << 32 | record, std::memory_order_relaxed);
         }
-        shared(mail_.ahead_jobs).store(random_() % (kMailAhead + 2), std::memory_order_relaxed);
-        shared(mail_.ahead).fetch_add(1, std::memory_order_release);
+        for (uint32_t i = random_() % 8; i; i--) std::this_thread::yield();
     }
 
     uint32_t publish() {
@@ -143,11 +149,12 @@ class Game {
         return call;
     }
 
-    // Takes units until the pool is done; several workers in turn.
+    // Takes units until the pool is done, in half the calls none; several workers in turn.
     void steal() {
         uint32_t taken[kMailWorkers] = {}, all = 0;
+        const uint32_t most = random_() % 2 ? random_() % (list_ + 1) : 0;
         while (shared(reply_.done).load(std::memory_order_acquire) != mail_.call) {
-            if (all < list_ && random_() % 8 == 0) {
+            if (all < most && random_() % 8 == 0) {
                 const uint32_t worker = random_() % kMailWorkers;
                 all++;
                 shared(mail_.stolen[worker])
@@ -198,12 +205,28 @@ class Game {
     Reply& reply_;
     std::vector<uint8_t> records_;
     uint32_t list_ = 0;
+    uint64_t guesses_ = 0, units_ = 0, fetched_ = 0;
     std::mt19937 random_{1};
 };
+
+// By whom a unit is begun, in the order in which they ask.
+void check_marks() {
+    UnitMarks marks(2);
+    for (const uint32_t call : {0u, 1u, UINT32_MAX, 0u}) {
+        require(!marks.is_by_parts(call, 0), "another call's mark says nothing");
+        require(marks.begin(call, 0, false), "a whole unit is begun");
+        require(!marks.begin(call, 0, false), "a whole unit is begun once");
+        require(!marks.begin(call, 0, true), "a whole unit has no parts to give away");
+        require(marks.begin(call, 1, true) && marks.begin(call, 1, true), "parts are several's");
+        require(!marks.begin(call, 1, false), "a shared unit is nobody's as a whole");
+        require(!marks.is_by_parts(call, 0) && marks.is_by_parts(call, 1), "who computes what");
+    }
+}
 
 }  // namespace
 
 int main() {
+    check_marks();
     Game(Encoding::bf16).play();
     Game(Encoding::fp8_block).play();
     printf("%d calls\n", 2 * kPools * kCallsOfAPool);

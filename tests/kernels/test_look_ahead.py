@@ -86,7 +86,7 @@ def test_guess_when_it_is_longer_than_allowed_is_fetched_up_to_there(look_ahead_
 
 @pytest.mark.parametrize(
     "nonsense",
-    [(NUM_RECORDS, 0), (2**32 - 1, 0), (0, UNITS), (1, 2**31)],
+    [(NUM_RECORDS, 0), (2**32 - 1, 0), (0, UNITS), (1, 2**16 - 1)],
     ids=["record", "negative", "first", "far"],
 )
 def test_guess_when_it_names_what_is_not_there_leaves_that_out(nonsense):
@@ -98,25 +98,57 @@ def test_guess_when_it_names_what_is_not_there_leaves_that_out(nonsense):
     assert idle.fetched() == UNIT_BYTES
 
 
-def test_guess_when_it_says_more_than_it_holds_is_cut():
-    """As many experts as there are places for; here all of them are expert 0."""
+def test_guess_when_all_places_are_full_is_fetched_to_the_last():
+    """Sixteen experts; what stands in the mail behind them is none."""
     with Idle(threads=8) as idle:  # each fetches 8 units at most
-        idle.box.guess([], count=2**32 - 1)
+        idle.box.guess([(0, 0)] * 16)
         idle.wait_for(16 * UNITS * UNIT_BYTES)
         idle.serve()
     assert idle.fetched() == 16 * UNITS * UNIT_BYTES
 
 
+def test_guess_when_it_is_torn_ends_where_the_older_one_begins():
+    """Words of two guesses: only those that belong to the newest one count."""
+    with Idle() as idle:
+        idle.box.guess([(0, 3), (1, 3), (2, 3)])
+        idle.wait_for(3 * UNIT_BYTES)
+        idle.box.guess([(3, 2)])
+        idle.wait_for(5 * UNIT_BYTES)
+        idle.serve()
+    assert idle.fetched() == 5 * UNIT_BYTES
+
+
+def test_guess_when_it_names_a_unit_twice_then_it_is_computed_once():
+    """One thread has it twice in its list."""
+    with Idle(threads=1) as idle:
+        idle.box.guess([(1, 3), (1, 3)])
+        idle.wait_for(2 * UNIT_BYTES)
+        idle.serve(Job(1, 3))
+    assert idle.box.reply.units == 1
+    assert idle.pool.stats().fetched_units == 1
+
+
 def test_call_when_it_comes_during_a_guess_is_served():
-    """A thread leaves its guess within a few kilobytes and goes on with it afterwards."""
+    """A thread leaves its guess within a few kilobytes; another layer's is gone on with."""
     with Idle() as idle:
         for _ in range(50):
-            idle.box.guess([(record, 0) for record in range(NUM_RECORDS)])
+            idle.box.guess([(record, 0) for record in range(1, NUM_RECORDS)])
             idle.serve()
-        idle.wait_for(16 * UNIT_BYTES)
+        idle.wait_for(12 * UNIT_BYTES)
     stats = idle.pool.stats()
     assert (stats.calls, stats.errors) == (50, 0)
-    assert stats.ahead_bytes <= 50 * 16 * UNIT_BYTES
+    assert stats.ahead_bytes <= 50 * 12 * UNIT_BYTES
+
+
+def test_claim_counts_units_that_were_begun_further_back():
+    """An expert at the list's end is begun first and passed at the end; nothing of it is left."""
+    with Idle(threads=1) as idle:
+        idle.box.guess([(2, 0)])
+        idle.wait_for(4 * UNIT_BYTES)
+        idle.serve(Job(1, 0), Job(2, 0))
+        assert idle.box.reply.claim == 2 << 32
+        assert idle.pool.stats().fetched_units == 4
+    assert idle.box.reply.units == 8
 
 
 def test_units_when_a_thread_has_fetched_them_are_computed_by_it():

@@ -403,6 +403,6 @@ def test_sizes_when_read_from_the_header_agree():
     assert numbers["kMailBytes"] == MAIL_HEAD_BYTES
     assert numbers["kReplyBytes"] == REPLY_HEAD_BYTES
     assert (numbers["kMailRows"], numbers["kMailSums"]) == (MAIL_ROWS, MAIL_SUMS)
-    assert ctypes.sizeof(Mail) == 64 + 128 + 64 * 8 + 64 + 16 * 8
+    assert ctypes.sizeof(Mail) == 64 + 128 + 64 * 8 + 16 * 8
     assert ctypes.sizeof(Reply) == 128
     assert (Mail.stolen.offset, Mail.job.offset, Reply.claim.offset) == (64, 192, 64)

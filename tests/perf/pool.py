@@ -51,14 +51,14 @@ def main() -> int:
     """Measure and print; `--json FILE` keeps the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=float, default=2.0, help="size of the records")
-    parser.add_argument("--threads", type=int, nargs="*", default=[], help="default: the pool's")
+    parser.add_argument("--threads", type=int, nargs="*", default=[0], help="0 = the pool's own")
     parser.add_argument("--ahead", type=int, nargs="*", default=[AHEAD_BYTES], help="bytes")
     parser.add_argument("--encodings", nargs="*", default=list(LAYOUTS), choices=LAYOUTS)
     parser.add_argument("--calls", type=int, default=40, help="of each size")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     machine = read_machine()
-    threads = options.threads or [len(default_cpus().cpus)]
+    threads = [count or len(default_cpus().cpus) for count in options.threads]
     print(f"{len(machine.cpus)} CPUs, quota {machine.quota}, {load_native().isa_tier()}")
     print("format thr  ahead   read   pool GB/s  part   us for", *(f"{n:6}" for n in CALL_UNITS))
     results: list[Result] = []

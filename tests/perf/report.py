@@ -2,8 +2,8 @@
 
 Makes the models it needs, runs sections by value, each engine once, and stops before `--budget-s`
 is over. Rows are kept in OUT/SECTION.json as they come; a second call with the same OUT goes on
-behind them, and `--merge` prints the tables of several calls together. `--plan` prints what it
-would cost.
+behind them, and `--merge` prints the tables of several calls together. `--plan` prints what each
+process would cost with its sections.
 
 On a machine without a card sizes are tiny: every section runs, no figure is worth keeping.
 """
@@ -11,13 +11,14 @@ On a machine without a card sizes are tiny: every section runs, no figure is wor
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from tests.perf.client import BenchError
 from tests.perf.report_place import Place
 from tests.perf.report_plan import (
+    DISK,
     SECTIONS,
     TINY_SIZES,
     Costs,
@@ -25,6 +26,7 @@ from tests.perf.report_plan import (
     Sizes,
     Task,
     groups,
+    needs_links,
     plan,
 )
 from tests.perf.report_run import LeftOut, Run
@@ -64,24 +66,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def planned(tasks: Sequence[Task], costs: Costs) -> str:
-    """Return what sections and loads should cost, as a table."""
-    counts = Counter(task.section for task in tasks)
-    seconds = dict.fromkeys(counts, 0.0)
-    for task in tasks:
-        seconds[task.section] += task.seconds
-    sessions = [session for session, _ in groups(tasks) if session is not None]
-    rows: list[dict[str, Any]] = [
-        {"section": name, "tasks": counts[name], "s": seconds[name]} for name in counts
+    """Return what each process should cost with its sections, and their sum, on a bare machine.
+
+    A model is made before the first process that needs it. Sections that share one are best asked
+    for in one call.
+    """
+    rows = [
+        {"process": name, "start s": start_s, "rows s": sum(seconds.values())}
+        | {"sections": ", ".join(f"{section} {value:.0f}" for section, value in seconds.items())}
+        for name, start_s, seconds in _processes(tasks, costs)
     ]
-    models = dict.fromkeys(session.model for session in sessions)
-    making = sum(costs.make(model) for model in models)
-    loading = sum(costs.load(session) for session in sessions)
-    rows += [
-        {"section": "models", "tasks": len(models), "s": making},
-        {"section": "engines", "tasks": len(sessions), "s": loading},
-    ]
-    rows.append({"section": "all", "s": sum(row["s"] for row in rows)})
-    return f"{table(rows, ('section', 'tasks', 's'))}\nEngines: {_engines(sessions)}"
+    start_s, rows_s = (sum(row[name] for row in rows) for name in ("start s", "rows s"))
+    rows.append({"process": "all", "start s": start_s, "rows s": rows_s})
+    found = table(rows, ("process", "start s", "rows s", "sections"))
+    return f"{found}\n{start_s + rows_s:.0f} s, {len(tasks)} tasks"
 
 
 def missing(left_out: Sequence[LeftOut]) -> str:
@@ -98,12 +96,33 @@ def missing(left_out: Sequence[LeftOut]) -> str:
     return "\n".join(lines)
 
 
-def _engines(sessions: Sequence[Session]) -> str:
-    return ", ".join(
-        f"{one.model}{f' {one.threads} threads' if one.threads else ''}"
-        f"{f' chunks of {one.chunk}' if one.chunk else ''}"
-        for one in sessions
-    )
+def _processes(
+    tasks: Sequence[Task], costs: Costs
+) -> Iterator[tuple[str, float, dict[str, float]]]:
+    """Yield each process: its name, the seconds of its start, and those of its sections."""
+    made: set[str] = set()
+    has_links = False
+    by_process = groupby(groups(tasks), lambda one: one[0] or one[1][0].section)
+    for process, parts in by_process:
+        group = [task for _, part in parts for task in part]
+        seconds: Counter[str] = Counter()
+        for task in group:
+            seconds[task.section] += task.seconds
+        is_engine = isinstance(process, Session)
+        start_s = costs.load(process) if is_engine else 0.0
+        model = process.model if is_engine else DISK if process == "load" else ""
+        if model and model not in made:
+            start_s += costs.make(model)
+            made.add(model)
+        if needs_links(group) and not has_links:
+            start_s, has_links = start_s + costs.links(), True
+        yield _words(process) if is_engine else "-", start_s, seconds
+
+
+def _words(session: Session) -> str:
+    threads = f" {session.threads} threads" if session.threads else ""
+    chunks = f" chunks of {session.chunk}" if session.chunk else ""
+    return f"{session.model}{threads}{chunks}{' turns' if session.reuse else ''}"
 
 
 def _names(words: str) -> list[str]:

@@ -13,7 +13,17 @@ from engine.checkpoint.index import INDEX_NAME
 from engine.protocol.errors import EngineError
 from engine.system import usable_cores
 from tests.perf.client import REPOSITORY, BenchError
-from tests.perf.report_plan import BF16, DEEP, DISK, FP8, Costs, Session, Sizes, Task
+from tests.perf.report_plan import (
+    BF16,
+    DEEP,
+    DISK,
+    FP8,
+    Costs,
+    Session,
+    Sizes,
+    Task,
+    needs_links,
+)
 from tests.perf.report_store import FIGURES
 from tests.perf.serve import Served, measure_links, served
 from tests.perf.switched_engine import AUTO
@@ -115,7 +125,8 @@ class Place:
             case "resize":
                 need = sizes.prompt + (sizes.resizes + 2) * sizes.every
             case _:
-                need = facts.get("batch", 1) * (sizes.prompt + sizes.tokens + SPARE_TOKENS)
+                reply = max(sizes.replies(task.section).lengths)
+                need = facts.get("batch", 1) * (sizes.prompt + reply + SPARE_TOKENS)
         return int(need) + SPARE_TOKENS
 
     @contextmanager
@@ -142,7 +153,7 @@ class Place:
         profiles = self.home / "profiles"
         return (
             self.device != "cpu"
-            and any(task.facts.get("policy") == "split" for task in tasks)
+            and needs_links(tasks)
             and not (profiles.is_dir() and any(profiles.iterdir()))
         )
 

@@ -8,11 +8,11 @@ they come in the order of `SECTIONS`.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.protocol.messages import MissPolicy
 from tests.perf.serve import DEFAULT_POLICY
-from tests.perf.serve_decode import WARM_TOKENS
+from tests.perf.serve_decode import LEAD_TOKENS, WARM_TOKENS
 from tests.perf.switched_engine import WAYS
 
 SECTIONS = {
@@ -73,6 +73,39 @@ class Task:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+class Replies(NamedTuple):
+    """How a row of decode is measured.
+
+    Attributes:
+        warm_up: replies of WARM_TOKENS before those that count. 0 = one reply is cut into what
+            counts, behind its first LEAD_TOKENS: its prompt is read once.
+        repeats, tokens: replies, or stretches of the one, and how long each is.
+    """
+
+    warm_up: int
+    repeats: int
+    tokens: int
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each reply, those that warm up first."""
+        if not self.warm_up:
+            return [LEAD_TOKENS + self.repeats * self.tokens]
+        return [WARM_TOKENS] * self.warm_up + [self.tokens] * self.repeats
+
+    @property
+    def words(self) -> str:
+        """How it is said under a table's title."""
+        if self.warm_up:
+            behind = f"behind {self.warm_up} of {WARM_TOKENS}"
+            return f"median of {self.repeats} replies of {self.tokens} tokens {behind}"
+        parts = f"median of {self.repeats} x " if self.repeats > 1 else ""
+        return (
+            f"{parts}{self.tokens} tokens of a reply behind its first {LEAD_TOKENS}; "
+            "shares and limit of all of it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How much is measured. The defaults are for a card; see `TINY_SIZES`."""
@@ -85,7 +118,7 @@ class Sizes:
     batches: tuple[int, ...] = (2, 4, 8)
     threads: tuple[int, ...] = (0, 4, 8, 12)
     policy_shares: tuple[float, ...] = (0.125, 0.25, 0.5)
-    policy_tokens: int = 96
+    stretch: int = 64
     prompts: tuple[int, ...] = (512, 4096, 16384, 32768)
     prompt_repeats: int = 2
     chunk: int = 2048
@@ -97,19 +130,25 @@ class Sizes:
     same_threads: tuple[int, ...] = (4, 8, 12)
     pool_threads: tuple[int, ...] = (4, 8, 12, 0)
 
-    def replies(self, section: str) -> tuple[int, int, int]:
-        """Return a row's replies that warm up, those that count, and the tokens of the latter."""
+    def replies(self, section: str) -> Replies:
+        """Return how a row of decode is measured."""
         match section:
             case "batch":
-                return 1, 1, self.tokens
-            case "threads":
-                return 1, self.repeats, self.policy_tokens
-        return 1 if self.is_tiny else 2, self.repeats, self.tokens
+                return Replies(0, 1, self.tokens)
+            case "threads" | "deep":
+                return Replies(0, self.repeats, self.stretch)
+        return Replies(1 if self.is_tiny else 2, self.repeats, self.tokens)
 
-    def lengths(self, section: str) -> list[int]:
-        """Return the tokens of each reply of a row."""
-        warm_up, repeats, tokens = self.replies(section)
-        return [WARM_TOKENS] * warm_up + [tokens] * repeats
+    def words(self, section: str) -> str:
+        """Return what a row of an engine's section is made of."""
+        match section:
+            case "prefill":
+                return f"median of {self.prompt_repeats} prompts behind one that warms up"
+            case "suffix":
+                return f"median of {self.turn_repeats} turns, each behind {self.prefix} new tokens"
+            case "resize":
+                return f"{self.resizes} times in one reply, {self.every} tokens apart"
+        return self.replies(section).words
 
 
 TINY_SIZES = Sizes(
@@ -121,7 +160,7 @@ TINY_SIZES = Sizes(
     batches=(2,),
     threads=(0, 1),
     policy_shares=(0.25,),
-    policy_tokens=6,
+    stretch=6,
     prompts=(24, 48),
     prompt_repeats=1,
     chunk=16,
@@ -153,7 +192,10 @@ class Costs:
     SCALE = {BF16: 1.0, FP8: 0.55, DEEP: 2.0, DISK: 0.25}
     MAKE_S = {BF16: 14.0, FP8: 9.0, DEEP: 5.0, DISK: 12.0}
     LOAD_S = {BF16: 17.0, FP8: 11.0, DEEP: 35.0, DISK: 6.0}
-    PROBE_S, LINKS_S, POOL_S, SAME_S, SAME_START_S = 55.0, 15.0, 10.0, 1.4, 16.0
+    PROBE_S, LINKS_S = 21.0, 15.0
+    POOL_START_S, POOL_S = 6.0, 2.0  # and by number of threads
+    SAME_START_S, SAME_BUILD_S, SAME_REPLY_S = 16.0, 3.0, 0.1  # and by number of threads, by reply
+    SAME_STEPS, SAME_SCALE = 64 + 256, 0.32  # 6 of 24 layers, each with its hash
 
     def __init__(self, is_tiny: bool = False) -> None:
         self._tiny = is_tiny
@@ -165,6 +207,10 @@ class Costs:
     def load(self, session: Session) -> float:
         """Of an engine, until its model is there."""
         return 4.0 if self._tiny else self.LOAD_S[session.model]
+
+    def links(self) -> float:
+        """Of the rates that the policy `split` goes by."""
+        return 0.0 if self._tiny else self.LINKS_S
 
     def fixed(self, seconds: float) -> float:
         """Of what knows neither model nor reply."""
@@ -197,9 +243,22 @@ class Costs:
         prompts = len(lengths) * batch * self.prompt(sizes.prompt, share, scale=scale)
         return prompts + sum(lengths) * self.step(share, batch, **step)
 
+    def fill(self, sizes: Sizes, share: float, scale: float = 1.0) -> float:
+        """Of the reply that fills a cache of another size before its first row."""
+        return 0.0 if self._tiny else self.replies(sizes, share, [WARM_TOKENS], scale=scale)
+
     def prompts(self, count: int, tokens: int, share: float, chunk: int = 0) -> float:
         """Of prompts of one length."""
         return 0.5 if self._tiny else count * self.prompt(tokens, share, chunk)
+
+    def same(self, threads: int) -> float:
+        """Of all combinations of one number of CPU threads."""
+        whole = 0.0
+        for share, policy in product(self.MISSED, MissPolicy):
+            count = 3 if policy is MissPolicy.TWO_ENDED else 2  # rules, and once without resizes
+            step = self.step(share, 1, policy, threads, self.SAME_SCALE)
+            whole += count * (self.SAME_REPLY_S + self.SAME_STEPS * step)
+        return self.SAME_BUILD_S + whole
 
 
 def plan(names: Iterable[str], sizes: Sizes, costs: Costs) -> list[Task]:
@@ -226,32 +285,42 @@ def groups(tasks: Sequence[Task]) -> Iterator[tuple[Session | None, list[Task]]]
         yield group[0].session, group
 
 
+def needs_links(tasks: Iterable[Task]) -> bool:
+    """Return whether a task needs the rates that the policy `split` goes by."""
+    return any(task.facts.get("policy") == MissPolicy.SPLIT for task in tasks)
+
+
 def _engine_of(task: Task) -> Any:
     return task.session or task.section
 
 
 def _decode(section: str, model: str, sizes: Sizes, costs: Costs) -> Iterator[Task]:
-    lengths = sizes.lengths(section)
+    lengths, scale = sizes.replies(section).lengths, costs.SCALE[model]
     for share in sizes.shares:
-        seconds = costs.replies(sizes, share, lengths, scale=costs.SCALE[model])
+        seconds = costs.fill(sizes, share, scale)
+        seconds += costs.replies(sizes, share, lengths, scale=scale)
         yield Task(section, f"{share}", seconds, Session(model), {"share": share})
 
 
 def _batch(sizes: Sizes, costs: Costs) -> Iterator[Task]:
-    lengths = sizes.lengths("batch")
+    lengths = sizes.replies("batch").lengths
     for share in sizes.shares:
         for batch in sizes.batches:
             seconds = costs.replies(sizes, share, lengths, batch)
+            if batch == sizes.batches[0]:
+                seconds += costs.fill(sizes, share)
             facts = {"share": share, "batch": batch}
             yield Task("batch", f"{share} {batch}", seconds, Session(BF16), facts)
 
 
 def _threads(sizes: Sizes, costs: Costs) -> Iterator[Task]:
-    lengths = sizes.lengths("threads")
+    lengths = sizes.replies("threads").lengths
     for threads in sizes.threads:
         for share in sizes.policy_shares:
             for policy in POLICIES:
                 seconds = costs.replies(sizes, share, lengths, policy=policy, threads=threads)
+                if policy == POLICIES[0]:
+                    seconds += costs.fill(sizes, share)
                 facts = {"threads": threads, "share": share, "policy": policy}
                 key = f"{threads} {share} {policy}"
                 yield Task("threads", key, seconds, Session(BF16, threads), facts)
@@ -261,8 +330,11 @@ def _prefill(sizes: Sizes, costs: Costs) -> Iterator[Task]:
     for chunk, share, tokens in product((0, sizes.chunk), sizes.shares, sizes.prompts):
         if chunk and tokens <= chunk:
             continue  # one chunk either way
-        seconds = costs.prompts(sizes.prompt_repeats + 1, tokens, share, chunk)
-        facts = {"chunk": chunk, "share": share, "prompt": tokens}
+        is_known = chunk and share != sizes.shares[0]  # its chunks, and how long the text may get
+        warm_up = min(tokens, 2 * chunk) if is_known else tokens
+        seconds = costs.prompts(sizes.prompt_repeats, tokens, share, chunk)
+        seconds += costs.prompts(1, warm_up, share, chunk)
+        facts = {"chunk": chunk, "share": share, "prompt": tokens, "warm up": warm_up}
         session = Session(BF16, chunk=chunk)
         yield Task("prefill", f"{chunk} {share} {tokens}", seconds, session, facts)
 
@@ -284,16 +356,15 @@ def _resize(sizes: Sizes, costs: Costs) -> Iterator[Task]:
 
 
 def _same(sizes: Sizes, costs: Costs) -> Iterator[Task]:
-    seconds = costs.SAME_START_S + 4 * 4 * 2 * 2 * costs.SAME_S
-    for threads in sizes.same_threads:
-        yield Task("same", f"{threads}", costs.fixed(seconds), None, {"threads": threads})
+    seconds = costs.SAME_START_S + sum(map(costs.same, sizes.same_threads))
+    yield Task("same", "all", costs.fixed(seconds), None, {"counts": sizes.same_threads})
 
 
 def _pool(sizes: Sizes, costs: Costs) -> Iterator[Task]:
+    seconds = costs.POOL_START_S + len(sizes.pool_threads) * costs.POOL_S
     for encoding in ("bf16", "fp8"):
-        for threads in sizes.pool_threads:
-            facts = {"format": encoding, "threads": threads}
-            yield Task("pool", f"{encoding} {threads}", costs.fixed(costs.POOL_S), None, facts)
+        facts = {"format": encoding, "counts": sizes.pool_threads}
+        yield Task("pool", encoding, costs.fixed(seconds), None, facts)
 
 
 def _load(sizes: Sizes, costs: Costs) -> Iterator[Task]:

@@ -7,9 +7,9 @@ import json
 import re
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.checkpoint.ftw import FtwReader
 from engine.protocol.places import data_root
@@ -22,7 +22,6 @@ from tests.perf.serve import DEFAULT_POLICY, Served
 from tests.perf.serve_decode import WARM_TOKENS
 from tests.perf.switched_engine import AUTO
 
-Keep = Callable[[list[Row]], None]
 SAME_LINE = re.compile(
     r"\s*(?P<share>[\d.]+)%\s+(?P<policy>\w+)\s+threads (?P<threads>\d+)\s+(?P<eviction>\w+)\s+"
     r"(?P<resizes>resizes|-)\s+(?P<hash>[0-9a-f]{16})\s+ids (?P<right>\d+)/(?P<tokens>\d+)\s+"
@@ -30,8 +29,22 @@ SAME_LINE = re.compile(
 )
 SAME_END = re.compile(r"\d+ combinations, ")
 TINY_SAME = "--tiny --layers 2 --prompt 3 --tokens 6 --shares 0.25 --policies two_ended"
+SAME_HEAD = "same: "
 TINY_PROBE = "--quick --memory-mb 8 --threads 1"
-TINY_POOL = "--gib 0.01 --calls 2"
+POOL_GIB = 2.0
+TINY_POOL_GIB, TINY_POOL = 0.01, "--calls 2"
+
+
+class Kept(NamedTuple):
+    """What is there of a task before it is whole.
+
+    Attributes:
+        rows: of an earlier call that ended in its middle.
+        put: keeps the rows so far.
+    """
+
+    rows: Sequence[Row]
+    put: Callable[[list[Row]], None]
 
 
 def served_rows(place: Place, bench: Served, task: Task) -> list[Row]:
@@ -42,23 +55,25 @@ def served_rows(place: Place, bench: Served, task: Task) -> list[Row]:
         before = bench.slots
         if bench.set_share(facts["share"]) != before and measure is _replies:
             bench.say(0, place.sizes.prompt, WARM_TOKENS)  # else the first row fills the cache
+    facts = facts | {"how": f"{bench.sizes.layers} layers; {place.sizes.words(task.section)}"}
     return [facts | row for row in measure(place, bench, task)]
 
 
-def other_rows(place: Place, task: Task, keep: Keep) -> list[Row]:
-    """Measure a task that has no engine of ours. `keep` is given the rows of a part of it."""
-    return [task.facts | row for row in OTHERS[task.section](place, task.facts, keep)]
+def other_rows(place: Place, task: Task, kept: Kept) -> list[Row]:
+    """Measure a task that has no engine of ours."""
+    return [task.facts | row for row in OTHERS[task.section](place, task.facts, kept)]
 
 
 def _replies(place: Place, bench: Served, task: Task) -> list[Row]:
     warm_up, repeats, tokens = place.sizes.replies(task.section)
     options = Namespace(prompt=place.sizes.prompt, tokens=tokens, repeats=repeats, warm_up=warm_up)
-    return [serve_decode.row(bench, options, task.facts.get("batch", 1), bench.slots)]
+    measure = serve_decode.row if warm_up else serve_decode.stretches
+    return [measure(bench, options, task.facts.get("batch", 1), bench.slots)]
 
 
 def _prefill(place: Place, bench: Served, task: Task) -> list[Row]:
-    share, tokens = task.facts["share"], task.facts["prompt"]
-    return [serve_prefill.fresh(bench, share, tokens, place.sizes.prompt_repeats)]
+    share, tokens, warm_up = (task.facts[name] for name in ("share", "prompt", "warm up"))
+    return [serve_prefill.fresh(bench, share, tokens, place.sizes.prompt_repeats, warm_up)]
 
 
 def _suffix(place: Place, bench: Served, task: Task) -> list[Row]:
@@ -89,7 +104,7 @@ def _resize(place: Place, bench: Served, task: Task) -> list[Row]:
     return rows
 
 
-def _probe(place: Place, facts: Mapping[str, Any], keep: Keep) -> list[Row]:
+def _probe(place: Place, facts: Mapping[str, Any], kept: Kept) -> list[Row]:
     if not place.figures.is_file():
         place.figures.parent.mkdir(parents=True, exist_ok=True)
         words = TINY_PROBE.split() if place.sizes.is_tiny else []
@@ -101,23 +116,31 @@ def _probe(place: Place, facts: Mapping[str, Any], keep: Keep) -> list[Row]:
     return [{name: figures.get(name) for name in names} | {"cpu": most["cpu"]}]
 
 
-def _same(place: Place, facts: Mapping[str, Any], keep: Keep) -> list[Row]:
+def _same(place: Place, facts: Mapping[str, Any], kept: Kept) -> list[Row]:
+    """One process for all numbers of threads, behind those that an earlier call came past."""
+    rows = before_the_last(kept.rows)
+    left = [count for count in facts["counts"] if count not in {row["threads"] for row in rows}]
     module = "tests.perf.emulated_same" if place.device == "cpu" else "tests.perf.same"
     words = TINY_SAME.split() if place.sizes.is_tiny else []
     words += ["--device", place.device, "--home", str(place.home)]
-    words += ["--threads", str(facts["threads"])]
-    rows: list[Row] = []
-    last, is_whole = "", False
+    words += ["--unresized", "few", "--threads", *map(str, left)]
+    how, last, is_whole = "", "", False
     with child(module, *words, may_fail=True) as lines:
         for line in lines:
             last = line.strip() or last
             is_whole = is_whole or SAME_END.match(line) is not None
+            how = how or (line.removeprefix(SAME_HEAD) if line.startswith(SAME_HEAD) else "")
             if row := same_row(line):
-                rows.append(row)
-                keep(rows)
+                rows.append(row | {"how": how})
+                kept.put(rows)
     if not is_whole:
         raise BenchError(last)
     return rows
+
+
+def before_the_last(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of all numbers of threads but the last: one was whole when the next began."""
+    return [row for row in rows if row["threads"] != rows[-1]["threads"]]
 
 
 def same_row(line: str) -> Row | None:
@@ -138,27 +161,28 @@ def same_row(line: str) -> Row | None:
     }
 
 
-def _pool(place: Place, facts: Mapping[str, Any], keep: Keep) -> list[Row]:
+def _pool(place: Place, facts: Mapping[str, Any], kept: Kept) -> list[Row]:
     words = TINY_POOL.split() if place.sizes.is_tiny else []
-    if facts["threads"]:
-        words += ["--threads", str(facts["threads"])]
+    gib = TINY_POOL_GIB if place.sizes.is_tiny else POOL_GIB
+    words += ["--gib", f"{gib}", "--threads", *map(str, facts["counts"])]
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "pool.json"
         words += ["--encodings", facts["format"], "--json", str(file)]
         with child("tests.perf.pool", *words):
             pass
-        kept: list[Row] = json.loads(file.read_text(encoding="utf-8"))
-    for row in kept:
-        row["is default"] = not facts["threads"]
-    return kept
+        rows: list[Row] = json.loads(file.read_text(encoding="utf-8"))
+    for row, count in zip(rows, facts["counts"], strict=True):
+        row |= {"is default": not count, "how": f"records of {gib:g} GiB"}
+    return rows
 
 
-def _load(place: Place, facts: Mapping[str, Any], keep: Keep) -> list[Row]:
+def _load(place: Place, facts: Mapping[str, Any], kept: Kept) -> list[Row]:
     folder = place.make(DISK)
     options = Namespace(device=place.device, threads=0, cores=0, repeats=1)
     bank = folder / FtwReader(folder).index.files[0].name
     home = data_root(str(place.home)).root
-    return [serve_load.row(options, home, folder, bank, cold=facts["from"] == "disk")]
+    row = serve_load.row(options, home, folder, bank, cold=facts["from"] == "disk")
+    return [row | {"how": f"{FtwReader(folder).num_moe_layers} layers; one load each"}]
 
 
 SERVED: dict[str, Callable[[Place, Served, Task], list[Row]]] = {
@@ -171,7 +195,7 @@ SERVED: dict[str, Callable[[Place, Served, Task], list[Row]]] = {
     "suffix": _suffix,
     "resize": _resize,
 }
-OTHERS: dict[str, Callable[[Place, Mapping[str, Any], Keep], list[Row]]] = {
+OTHERS: dict[str, Callable[[Place, Mapping[str, Any], Kept], list[Row]]] = {
     "probe": _probe,
     "same": _same,
     "pool": _pool,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tests.perf.client import BenchError
 from tests.perf.report_place import Place
 from tests.perf.report_plan import BF16, DISK, NEEDS_PROBE, Session, Task, groups
-from tests.perf.report_rows import other_rows, served_rows
+from tests.perf.report_rows import Kept, other_rows, served_rows
 from tests.perf.report_store import Budget, Row, Store
 from tests.perf.serve import Served
 from tests.perf.tables import cell
@@ -90,12 +90,13 @@ class Run:
             self._skip(task, NO_TIME)
             return
 
-        def keep(rows: list[Row]) -> None:
+        def put(rows: list[Row]) -> None:
             self._store.put(task.section, task.key, self._marked(rows), is_whole=False)
             self._show(task, rows[-1])
 
         with self._timed(task):
-            rows = other_rows(self._place, task, keep)
+            kept = Kept(self._store.task_rows(task.section, task.key), put)
+            rows = other_rows(self._place, task, kept)
             self._keep(task, rows, is_shown=task.section != "same")
 
     def _served(self, session: Session, group: list[Task]) -> None:
@@ -105,7 +106,7 @@ class Run:
         if not place.has(session.model):
             start["make"] = place.costs.make(session.model)
         if place.lacks_links(group):
-            start["links"] = place.costs.LINKS_S
+            start["links"] = place.costs.links()
         fitting = [one for one in group if self._budget.fits(start | {one.section: one.seconds})]
         if not fitting:
             for task in group:

@@ -60,6 +60,10 @@ class Store:
         """Return a section's rows in the order in which their tasks came."""
         return [row for rows in self._rows.get(section, {}).values() for row in rows]
 
+    def task_rows(self, section: str, task: str) -> list[Row]:
+        """Return a task's rows so far."""
+        return self._rows.get(section, {}).get(task, [])
+
     def is_whole(self, section: str, task: str) -> bool:
         """Return whether a task was measured to its end."""
         return task in self._whole.get(section, set())

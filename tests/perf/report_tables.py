@@ -36,7 +36,8 @@ def text(store: Store) -> str:
     for section, title in SECTIONS.items():
         if rows := store.rows(section):
             machines.update(dict.fromkeys(row["machine"] for row in rows))
-            parts.append(f"{section}: {title}\n{TABLES[section](rows)}")
+            lines = [f"{section}: {title}", *_how(rows), TABLES[section](rows)]
+            parts.append("\n".join(lines))
     return "\n\n".join(["\n".join(machines), *parts]) if parts else "Nothing was measured."
 
 
@@ -61,6 +62,11 @@ def verdict(mine: Sequence[float], others: Sequence[Sequence[float]]) -> tuple[f
     if share >= NEAR:
         return share, "ok"
     return share, "spread" if mine[2] >= best[1] else "SLOWER"
+
+
+def _how(rows: Iterable[Row]) -> list[str]:
+    """Return how rows were measured; more than one line if they are not all alike."""
+    return list(dict.fromkeys(row["how"] for row in rows if row.get("how")))
 
 
 def _decode(rows: list[Row]) -> str:

@@ -1,9 +1,11 @@
 """One hash over every placement: `dev.py bench same`.
 
 The same greedy reply of one model, through captured steps, for every combination of cache size,
-miss policy, CPU threads, eviction rule and resizes in mid-reply. After each layer of each step the
+miss policy, CPU threads, eviction rule and resizes in mid-reply (those without resizes have no
+look-ahead either). After each layer of each step the
 residual stream is mixed into a hash; the ids are those that the synthetic model is known to give.
-One line a combination; exit code 1 if there is more than one hash, or a wrong id.
+One line a combination; exit code 1 if there is more than one hash, or a wrong id. `--unresized few`
+halves them: all are resized, and for each number of threads one of each size is not, too.
 
 The model has the layers of Qwen3-30B-A3B, few of them and fewer ids. All combinations share its
 records, dense weights, keys and values; what belongs to one number of CPU threads is built anew.
@@ -147,9 +149,9 @@ class Serving:
         try:
             # A cache that the link does not fill would stay empty.
             fills = case.policy is MissPolicy.CPU_ONLY
-            self._serve(MissPolicy.FILL_ONLY if fills else case.policy, case.eviction)
+            self._serve(case, MissPolicy.FILL_ONLY if fills else case.policy)
             ids = [self._read(task)]
-            self._serve(case.policy, case.eviction)
+            self._serve(case, case.policy)
             before = self._state.counts()
             ids += self._decode(case, task, slots)
         finally:
@@ -197,9 +199,10 @@ class Serving:
     def _pages(self) -> tuple[int, ...]:
         return tuple(range(self._model.kv.num_pages))
 
-    def _serve(self, policy: MissPolicy, eviction: Eviction) -> None:
+    def _serve(self, case: Case, policy: MissPolicy) -> None:
         self._experts.set_policy(policy)
-        self._state.set_policy(replace(self._state.policy, eviction=eviction))
+        here = replace(self._state.policy, eviction=case.eviction, look_ahead=case.resizes)
+        self._state.set_policy(here)
 
     def _empty(self) -> None:
         """Forget what lies in slots and who was used."""
@@ -224,16 +227,11 @@ def main(arguments: list[str] | None = None, open_tools: OpenTools = card_tools)
     shape = replace(TINY if options.tiny else BASE, encoding=options.encoding)
     shape = replace(shape, layers=options.layers or shape.layers)
     task = Task.on_ring(shape.vocab, options.prompt, options.tokens, options.chunk)
-    cases = [
-        Case(*one)
-        for one in product(
-            options.threads, options.shares, options.policies, Eviction, (False, True)
-        )
-    ]
+    cases = cases_of(options)
     print(
         f"same: {shape.layers} layers, {shape.encoding}, prompt {options.prompt} as "
-        f"{'one chunk' if options.chunk else 'steps'}, {options.tokens} tokens\n"
-        f"{describe(machine())}",
+        f"{'one chunk' if options.chunk else 'steps'}, {options.tokens} tokens, "
+        f"resized {len(RESIZES)} times on the way\n{describe(machine())}",
         flush=True,
     )
     outcomes = []
@@ -248,6 +246,16 @@ def main(arguments: list[str] | None = None, open_tools: OpenTools = card_tools)
     verdict, code = judged(outcomes)
     print(f"{verdict}, {time.perf_counter() - start_s:.0f} s")
     return code
+
+
+def cases_of(options: argparse.Namespace) -> list[Case]:
+    """Return the combinations, by number of threads."""
+    wholes = product(options.threads, options.shares, options.policies, Eviction, (False, True))
+    cases = [Case(*one) for one in wholes]
+    if options.unresized == "all":
+        return cases
+    few = (options.policies[0], next(iter(Eviction)))
+    return [case for case in cases if case.resizes or (case.policy, case.eviction) == few]
 
 
 def line(case: Case, outcome: Outcome) -> str:
@@ -354,6 +362,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shares", type=float, nargs="+", default=[0.125, 0.25, 0.5, 1.0])
     parser.add_argument(
         "--policies", type=MissPolicy, nargs="+", default=list(MissPolicy), choices=list(MissPolicy)
+    )
+    parser.add_argument(
+        "--unresized", choices=["all", "few"], default="all", help="replies without resizes"
     )
     parser.add_argument("--encoding", choices=["bf16", "fp8_block"], default="bf16")
     parser.add_argument("--device", default="", help="the first GPU, else the CPU")

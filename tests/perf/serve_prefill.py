@@ -59,11 +59,17 @@ def _rows(bench: Served, options: argparse.Namespace, turns: bool) -> list[dict[
     return rows
 
 
-def fresh(bench: Served, share: float, tokens: int, repeats: int) -> dict[str, Any]:
-    """Return the row of new prompts of one length, behind one that warms up."""
-    starts = bench.starts(repeats + 1, tokens)
-    replies = [bench.say(start, tokens, REPLY_TOKENS) for start in starts][1:]
-    good, count = _judge(bench, starts[1:], tokens, replies)
+def fresh(
+    bench: Served, share: float, tokens: int, repeats: int, warm_up: int = 0
+) -> dict[str, Any]:
+    """Return the row of new prompts of one length, behind one of `warm_up` tokens; 0 = of as many.
+
+    The first one at a cache size always warms up, else it would fill the cache.
+    """
+    first, *starts = bench.starts(repeats + 1, tokens)
+    bench.say(first, warm_up or tokens, REPLY_TOKENS)
+    replies = [bench.say(start, tokens, REPLY_TOKENS) for start in starts]
+    good, count = _judge(bench, starts, tokens, replies)
     return _row("fresh", bench, share, replies) | {"right": _right(good, count)}
 
 

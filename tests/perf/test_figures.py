@@ -15,6 +15,7 @@ from tests.perf.limits import (
     prefill_limit_s,
 )
 from tests.perf.probe import numpy_read_rate, rates_of, read_rate, thread_counts
+from tests.perf.serve_decode import stretch
 from tests.perf.serve_resize import longest_gap_s
 from tests.perf.tables import table
 from tests.perf.walk import RingWalk, StoryWalk
@@ -62,6 +63,15 @@ def reply(*arrivals: tuple[float, int]) -> Reply:
 def test_rate_when_one_reply_then_the_first_token_does_not_count() -> None:
     assert decode_rate([reply((1.0, 1), (1.5, 2), (2.0, 2))]) == pytest.approx(4.0)
     assert decode_rate([reply((1.0, 1))]) == 0
+
+
+def test_rate_when_a_stretch_of_a_reply_is_asked_for_then_what_is_around_does_not_count() -> None:
+    """From the third token, which only marks the beginning, to the seventh; two came together."""
+    whole = reply((1.0, 1), (5.0, 2), (5.5, 1), (6.0, 2), (7.0, 1), (9.0, 3))
+    part = stretch(whole, 3, 7)
+    assert part.arrivals == [(5.0, 2), (5.5, 1), (6.0, 2), (7.0, 1)]
+    assert decode_rate([part]) == pytest.approx(2.0)
+    assert stretch(whole, 7, 10).arrivals == [(7.0, 1), (9.0, 3)]
 
 
 def test_rate_when_several_then_only_while_all_of_them_decode() -> None:

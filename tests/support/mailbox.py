@@ -36,10 +36,7 @@ class Mail(ctypes.Structure):
         ("unused", ctypes.c_uint32 * 12),
         ("stolen", ctypes.c_uint64 * MAIL_WORKERS),
         ("job", MailJob * MAIL_JOBS),
-        ("ahead", ctypes.c_uint32),
-        ("ahead_jobs", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32 * 14),
-        ("ahead_job", ctypes.c_uint64 * MAIL_AHEAD),
+        ("ahead", ctypes.c_uint64 * MAIL_AHEAD),
     ]
 
 
@@ -100,12 +97,11 @@ class Mailbox:
         self.mail.call = call
         return call
 
-    def guess(self, jobs: Sequence[tuple[int, int]], count: int | None = None) -> None:
-        """Say which (record, first unit) the next layer will probably miss; `count` may lie."""
-        for place, (record, first) in enumerate(jobs):
-            self.mail.ahead_job[place] = first << 32 | record
-        self.mail.ahead_jobs = len(jobs) if count is None else count
-        self.mail.ahead = (self.mail.ahead + 1) % 2**32
+    def guess(self, jobs: Sequence[tuple[int, int]]) -> None:
+        """Say which (record, first unit) the next layer will probably miss."""
+        number = ((self.mail.ahead[0] >> 48) + 1) % 2**16
+        for place, (record, first) in reversed(list(enumerate(jobs))):
+            self.mail.ahead[place] = number << 48 | first << 32 | record
 
     def steal(self, worker: int, units: int) -> None:
         """Say that a GPU worker has taken this many units of the call in hand, all in all."""
@@ -117,7 +113,7 @@ class Mailbox:
         claim = self.reply.claim
         call = claim >> 32
         if call == self.mail.call:
-            return -(-(claim & 0xFFFFFFFF) // UNIT_PARTS)
+            return -(-(claim & 0xFFFFF) // UNIT_PARTS) + (claim >> 20 & 0xFFF)
         return 2**32 if call == (self.mail.call + 1) % 2**32 else 0
 
     @property

@@ -136,10 +136,10 @@ extern "C" __global__ void __launch_bounds__(256) route_plan(MoeArguments a, Moe
     float* logits = a.logits + (ahead ? kRows * kExperts : 0);
     RouterPiece w;
     start_next_kernel();
+    const Policy policy = read_policy(a);  // the host's, between steps
+    if (ahead && !policy.ahead) return;
     load_router(router, row, 0, w);
     wait_for_previous_kernel();
-    const Policy policy = read_policy(a);
-    if (ahead && !policy.ahead) return;
     const uint4 words = __ldcg(reinterpret_cast<const uint4*>(a.clock));
     const Clock clock{words.x, words.y, words.z, __uint_as_float(words.w)};
     const Candidate candidate = read_residency(a, policy, layer.layer + ahead, clock.tick, s);

@@ -22,13 +22,15 @@ struct Rival {
     uint32_t mine = 0;       // units that this worker has taken
 };
 
-// Units of the list that the pool has claimed: a read over the link.
+// Units of the list that the pool has begun, as if all were at the front: a read over the link.
 __device__ __forceinline__ float claimed_units(const Reply* reply, uint32_t call) {
     const uint64_t word = poll8(&reply->claim);
     const int32_t ahead = static_cast<int32_t>(static_cast<uint32_t>(word >> 32) - call);
     if (ahead > 0) return 1e9f;  // it has finished
-    const uint32_t parts = static_cast<uint32_t>(word);
-    return ahead < 0 ? 0.0f : static_cast<float>((parts + kUnitParts - 1) / kUnitParts);
+    const uint32_t begun = static_cast<uint32_t>(word);
+    const uint32_t parts = begun & ((1u << kPassedBits) - 1u);
+    const uint32_t units = (parts + kUnitParts - 1) / kUnitParts + (begun >> kPassedBits);
+    return ahead < 0 ? 0.0f : static_cast<float>(units);
 }
 
 // The plan's words that a worker needs.

@@ -304,21 +304,19 @@ __device__ __forceinline__ void write_jobs(const MoeArguments& a, int layer, boo
 __device__ __forceinline__ void tell_guess(const MoeArguments& a, const Policy& policy, int layer,
                                            uint32_t tick, PlanScratch& s) {
     const int route = threadIdx.x;
+    uint32_t* guesses = &a.plan->guesses;
     find_jobs(a, policy, layer, tick, false, s);
     __syncthreads();
     order_jobs(s);
     __syncthreads();
     if (s.listed == 0) return;
-    if (route < kRoutes && s.missing[route] && s.place[route] < kMailAhead) {
-        const uint32_t record = static_cast<uint32_t>(layer * kExperts + s.expert[route]);
-        const uint64_t first = static_cast<uint64_t>(kUnits - s.missing[route]);
-        post8(&a.mail->ahead_job[s.place[route]], first << 32 | record);
-    }
+    const uint64_t number = static_cast<uint16_t>(__ldcg(guesses) + 1);
     __syncthreads();
-    if (route) return;
-    post4(&a.mail->ahead_jobs, static_cast<uint32_t>(s.listed < kMailAhead ? s.listed : kMailAhead));
-    __threadfence_system();  // with the barrier: all of the guess comes before its number
-    post4(&a.mail->ahead, ++a.plan->guesses);
+    if (route == 0) *guesses = static_cast<uint32_t>(number);
+    if (route >= kRoutes || !s.missing[route] || s.place[route] >= kMailAhead) return;
+    const uint64_t record = static_cast<uint64_t>(layer * kExperts + s.expert[route]);
+    const uint64_t first = static_cast<uint64_t>(kUnits - s.missing[route]);
+    post8(&a.mail->ahead[s.place[route]], record | first << 32 | number << 48);
 }
 
 // The plan of one layer by one CTA, published to the pool if that has a share. `x` are the normed

@@ -94,7 +94,7 @@ struct Plan {
     uint32_t seen_units;
     uint32_t seen_ns;
     uint32_t ahead_ticket;  // CTAs of route_plan that have arrived, of those that look ahead
-    uint32_t guesses;       // told to the pool; may wrap
+    uint32_t guesses;       // told to the pool; 16 bits
     uint32_t unused[3];
     Job job[kMailJobs];  // those behind the last one have no units in a slot
     int32_t route_job[kMailSums];   // by row * top-k + k

@@ -18,7 +18,7 @@ from kernels.cpu.pool import CpuPool, PoolMemory, mail_bytes, reply_bytes
 from kernels.cuda.compile import compile_source
 from kernels.cuda.dense import KernelModule
 from kernels.cuda.driver import Module, architecture
-from kernels.cuda.experts import MoeKernels, MoeLayerWeights, MoeMemory
+from kernels.cuda.experts import BoundLayer, MoeKernels, MoeLayerWeights, MoeMemory
 from kernels.cuda.moe_state import MAX_ROUTES, MoePolicy, MoeScratch, MoeState
 from kernels.cuda.shape import DecodeShape
 from kernels.layouts import DenseEncoding, Encoding, RecordLayout
@@ -178,9 +178,15 @@ class Mailbox:
     def guess(self) -> tuple[int, list[tuple[int, int]]]:
         """The number of the guess at the next layer's list, and its (record, first unit)."""
         at = self.mail_at - self.mail.data_ptr() + MAIL_GUESS_AT
-        number, count = self.mail[at : at + 8].view(torch.int32).tolist()
-        jobs = self.mail[at + 64 : at + 64 + count * 8].view(torch.int32).view(count, 2)
-        return number, [(record, first) for record, first in jobs.tolist()]
+        words = self.mail.numpy()[at : at + 16 * 8].view("<u8").tolist()
+        number = words[0] >> 48
+        own = (word for word in words if number and word >> 48 == number)
+        return number, [(word & 0xFFFFFFFF, word >> 32 & 0xFFFF) for word in own]
+
+    def behind_the_guess(self) -> torch.Tensor:
+        """What nobody writes to, up to the rows."""
+        at = self.mail_at - self.mail.data_ptr()
+        return self.mail[at + MAIL_GUESS_AT + 16 * 8 : at + 4096]
 
     def x(self, rows: int, hidden: int) -> torch.Tensor:
         """The rows of the mail."""
@@ -198,7 +204,11 @@ class Outcome:
 
 
 class SmallModel:
-    """Layers of experts behind routers that look at one value an expert, so x decides."""
+    """Layers of experts behind routers that look at one value an expert, so x decides.
+
+    All routers and norms are the same, unless layers have `own_routers`: there expert e of layer l
+    looks at value e + l, and the other values are normed differently.
+    """
 
     def __init__(
         self,
@@ -210,6 +220,7 @@ class SmallModel:
         defines: dict[str, int] | None = None,
         seed: int = 1,
         device: torch.device = CPU,
+        own_routers: bool = False,
     ) -> None:
         self.shape = shape
         count = shape.num_layers * shape.num_experts
@@ -233,13 +244,20 @@ class SmallModel:
             module = EmulatedModule("moe.cu", sizes, host_threads)
         self._module = module
         g = torch.Generator().manual_seed(seed + 1)
-        router = torch.zeros(shape.num_experts, shape.hidden)
-        router[:, : shape.num_experts] = torch.eye(shape.num_experts)
         dtype = torch.bfloat16 if shape.router == "bf16" else torch.float32
-        self.router = router.to(device, dtype)
-        norm = torch.rand(shape.hidden, generator=g) + 0.5
-        norm[: shape.num_experts] = 1.0
-        self.norm = norm.to(device)
+        self.routers, self.norms = [], []
+        for layer in range(shape.num_layers):
+            router = torch.zeros(shape.num_experts, shape.hidden)
+            router[:, : shape.num_experts] = torch.eye(shape.num_experts).roll(layer, 1)
+            norm = torch.rand(shape.hidden, generator=g) + 0.5
+            norm[: shape.num_experts] = 1.0 + layer / 2
+            self.routers.append(router.to(device, dtype))
+            self.norms.append(norm.to(device))
+        if not own_routers:
+            self.routers, self.norms = (
+                [same[0]] * shape.num_layers for same in (self.routers, self.norms)
+            )
+        self.router, self.norm = self.routers[0], self.norms[0]
         self._native = NativeExperts(shape.layout, CPU)
         self.use_workers(workers)
 
@@ -251,12 +269,15 @@ class SmallModel:
         )
         self.layers = [self._bind(layer) for layer in range(self.shape.num_layers)]
 
-    def _bind(self, layer: int):
-        record = layer * self.shape.num_experts
-        address = self.records[record].data_ptr()
-        weights = MoeLayerWeights(self.router, self.norm, address, EPS)
-        is_last = layer + 1 == self.shape.num_layers
-        return self.kernels.bind(layer, weights, None if is_last else weights)
+    def _bind(self, layer: int) -> BoundLayer:
+        here, following = self._weights(layer), None
+        if layer + 1 < self.shape.num_layers:
+            following = self._weights(layer + 1)
+        return self.kernels.bind(layer, here, following)
+
+    def _weights(self, layer: int) -> MoeLayerWeights:
+        address = self.records[layer * self.shape.num_experts].data_ptr()
+        return MoeLayerWeights(self.routers[layer], self.norms[layer], address, EPS)
 
     def pool(self, threads: int = 1) -> AbstractContextManager[object]:
         """The C++ pool on the mailbox; none where nothing shall be published."""

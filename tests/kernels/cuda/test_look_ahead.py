@@ -1,6 +1,7 @@
 """What a layer tells the pool about the next one: its very list, if its input is the same."""
 
 import pytest
+import torch
 
 from kernels.cuda.experts import MoeLayerWeights
 from kernels.cuda.moe_state import MissMode, MoePolicy
@@ -9,7 +10,7 @@ from tests.kernels.cuda.moe_support import EPS, SmallModel, needs_native, small_
 from tests.kernels.emulator import needs_emulator
 
 pytestmark = [needs_emulator, needs_native]
-ROUTES = ([[1, 2, 3]], [[4, 2, 9], [9, 0, 1], [5, 2, 7]])
+ROUTES = ([[1, 2, 3]], [[4, 2, 9], [9, 10, 1], [5, 2, 7]])
 
 
 @pytest.mark.parametrize("eviction", Eviction)
@@ -17,19 +18,37 @@ ROUTES = ([[1, 2, 3]], [[4, 2, 9], [9, 0, 1], [5, 2, 7]])
 def test_guess_when_the_input_stays_is_the_next_layers_list(eviction, routes):
     """Same experts, same first units, same order; with some of them whole or in part in slots."""
     policy = MoePolicy(mode=MissMode.SPLIT, share=0.4, eviction=eviction)
-    model = SmallModel(small_shape(rows=len(routes), units=4, max_slots=30), policy, 30)
+    shape = small_shape(rows=len(routes), units=4, max_slots=30)
+    model = SmallModel(shape, policy, 30, own_routers=True)
     with model.pool():
-        for seed, before in enumerate([[2, 0, 8], [7, 2, 9]]):  # hits and uses of the next layer
+        for seed, before in enumerate([[2, 1, 9], [9, 2, 3], [4, 2, 1]]):  # the next layer's uses
             model.run(1, model.inputs([before] * len(routes), seed))
         x = model.inputs(routes, 5)
         model.run(0, x)
         number, guess = model.box.guess()
         plan = model.run(1, x).plan
-    assert number == 3  # layers 1 and 1 told of layer 2, layer 0 of layer 1
+    assert number == 4  # layer 1 told of layer 2 three times, layer 0 of layer 1
     listed = plan.jobs[: plan.words["listed"]]
     assert guess == list(zip(listed["record"].tolist(), listed["valid"].tolist(), strict=True))
+    assert {record for record, _ in guess} <= {12 + e - 1 for row in routes for e in row}
     assert guess
     assert plan.jobs["valid"].any()
+
+
+@pytest.mark.parametrize("routes", ROUTES, ids=["1 row", "3 rows"])
+def test_next_router_when_it_is_asked_ahead_then_the_layer_itself_sees_its_own(routes):
+    """Each of the two has its router and its norm; the pool gets the layer's input."""
+    model = SmallModel(small_shape(rows=len(routes)), own_routers=True)
+    x = model.inputs(routes, 3)
+    with model.pool():
+        seen = model.run(0, x)
+    inputs = [x * torch.rsqrt(x.square().mean(1, keepdim=True) + EPS) * n for n in model.norms]
+    torch.testing.assert_close(model.scratch.normed, inputs[0], rtol=1e-5, atol=1e-6)
+    for layer in (0, 1):
+        logits = inputs[layer] @ model.routers[layer].float().T
+        torch.testing.assert_close(model.scratch.logits[layer], logits, rtol=1e-4, atol=1e-3)
+    assert set(seen.plan.jobs["record"].tolist()) == {e for row in routes for e in row}
+    assert torch.equal(seen.output, seen.expected)
 
 
 def test_guess_holds_the_first_of_many():
@@ -42,6 +61,7 @@ def test_guess_holds_the_first_of_many():
         _, guess = model.box.guess()
         plan = model.run(1, x).plan
     assert len(guess) == 16
+    assert not model.box.behind_the_guess().any()
     assert [record for record, _ in guess] == plan.jobs["record"][:16].tolist()
 
 

@@ -22,7 +22,6 @@ _MAX_SHARED_BYTES = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _FUNCTION_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _OVERLAP_ATTRIBUTE = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _OVERLAP_MAJOR = 9  # first compute class whose kernels may start before the one before ends
-_PLAIN_SHARED_BYTES = 48 << 10  # what a kernel gets without being asked for more
 _OUT_OF_MEMORY = 2
 _LOST = frozenset((4, 46, 100, 101, 214, 219, 220, 700, 702, *range(709, 720), 999))
 """Codes after which the context or the card is gone: CUDA_ERROR_DEINITIALIZED, .._NO_DEVICE,
@@ -58,7 +57,7 @@ class Function:
         self._driver = driver
         self._handle = handle
         self._can_overlap = can_overlap
-        self._allowed_bytes = _PLAIN_SHARED_BYTES
+        self._allowed_bytes = 0  # what it has by itself depends on what it declares
 
     def launch(
         self,

@@ -44,6 +44,7 @@ GROUP = 128  # side of an FP8 block, as published checkpoints have it
 ROWS_AT_ONCE = 256  # of embedding and head; a few MB, which stay in a core's cache
 AR_TERMS = 16  # of the sum that makes n; rho ** 16 is nothing
 CODE_STD = 96.0  # of FP8 codes: 4.6 standard deviations reach the largest code
+LARGEST_CODE = 448.0
 STRETCH_RECORDS = 8  # records whose values a stretch holds
 ACTIVATION_RMS = 0.41  # of silu(x) * y for normal x and y
 
@@ -217,9 +218,10 @@ class SyntheticWeights:
         stretches = []
         for part, (std, rows) in enumerate(zip(stds, (2, 1), strict=True)):
             normal = self._normals(f"stretch {part}", (STRETCH_RECORDS, rows * values))
-            coded = torch.from_numpy(normal).mul_(
-                CODE_STD if shape.encoding == "fp8_block" else std
-            )
+            is_coded = shape.encoding == "fp8_block"
+            coded = torch.from_numpy(normal).mul_(CODE_STD if is_coded else std)
+            if is_coded:  # torch before 2.13 makes NaN of what is too large
+                coded.clamp_(-LARGEST_CODE, LARGEST_CODE)
             stretches.append(coded.to(shape.layout.value_dtype).view(torch.uint8).numpy().ravel())
         return ExpertSource(shape, self.seed, (stretches[0], stretches[1]), stds)
 

@@ -211,7 +211,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             extra=_show(
                 "engine",
                 tr("CPU threads"),
-                tr("Of the engine and its jobs"),
+                tr("Of the engine and its jobs; with fewer than two cores left free it is slower"),
                 step=1,
                 least=tr("Automatic"),
                 restart=True,

@@ -215,10 +215,16 @@ def ballast(name: str, free_gb: float) -> Iterator[None]:
 
 
 def measure_links(home: Path, model: str, device: str) -> None:
-    """Let the engine's own profile job measure the rates that the policy `split` goes by."""
+    """Let the engine's own profile job measure the rates that the policy `split` goes by.
+
+    Raises: BenchError if it ends without them.
+    """
     spec = {"mode": "quick", "model": model, "device": device, "home": str(home)}
     command = [sys.executable, "-m", "engine", "--job", "profile", "--spec", json.dumps(spec)]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    # Its stdin stays open: the end of it would cancel the job.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as job:
+        if code := job.wait():
+            raise BenchError(f"The profile of link and CPU ended with code {code}.")
 
 
 def device_gb(pid: int) -> float | None:

@@ -9,7 +9,9 @@ import pytest
 
 from tests.perf import serve_decode, serve_load, serve_prefill, serve_resize
 from tests.perf.__main__ import BENCHES
+from tests.perf.client import BenchError
 from tests.perf.probe import main as probe_main
+from tests.perf.serve import measure_links
 from tests.perf.synthetic import write_folder
 from tests.perf.synthetic_weights import TINY
 
@@ -107,6 +109,18 @@ def test_load_when_the_model_is_built_in_then_disk_and_page_cache(
     rows = run(serve_load.main, "--repeats 1")
     assert [row["from"] for row in rows] == ["disk", "page cache"]
     assert all(row["plain GB/s"] > 0 and row["load s"] > 0 for row in rows)
+
+
+def test_links_when_the_policy_goes_by_them_are_measured_to_the_end(home: Path) -> None:
+    """The job ends by itself: its stdin stays open, or it would take that for a cancel."""
+    measure_links(home, "builtin", "cpu")
+    assert list((home / "profiles").glob("*.json"))
+
+
+def test_links_when_they_cannot_be_measured_is_a_sentence(home: Path) -> None:
+    """No such model."""
+    with pytest.raises(BenchError, match="ended with code"):
+        measure_links(home, "/nowhere", "cpu")
 
 
 def test_table_when_read_then_every_benchmark_is_a_module_with_a_main() -> None:

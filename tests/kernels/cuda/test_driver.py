@@ -84,6 +84,7 @@ class FakeLibrary:
                 ),
             }
         )
+        return 0
 
 
 @pytest.fixture

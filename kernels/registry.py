@@ -71,6 +71,8 @@ _NATIVE_DENSE = (
 
 _CARD_DENSE = "cuBLAS and Triton on two-byte activations, float32 sums, weights as stored"
 
+_CARD_ROUTE = "torch's softmax, then one Triton kernel in place of a sort; the same bits"
+
 _GROUPED = "Triton over all experts of a layer, wherever they lie; the same bits for any residency"
 
 
@@ -99,7 +101,16 @@ def _native_line(target: str) -> Line:
 
 
 LINES: dict[str, tuple[Line, ...]] = {
-    "route": (Line("reference", "kernels.reference.routing:topk_softmax", _PLAIN),),
+    "route": (
+        Line(
+            "triton",
+            "kernels.triton.dense:topk_softmax",
+            _CARD_ROUTE,
+            device="cuda",
+            requirement="kernels.triton:obstacle",
+        ),
+        Line("reference", "kernels.reference.routing:topk_softmax", _PLAIN),
+    ),
     "expert_rows": (
         Line(
             "native",

@@ -3,7 +3,9 @@
 Owned by `engine.moe.cache`; every other place reads slots through it.
 """
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.moe.slots import SlotId
 from kernels.device.base import Device
@@ -36,6 +38,10 @@ class ExpertArena:
     def address(self) -> int:
         """Where slot 0 begins on the device; with a region that grows in place, for good."""
         return self._region.tensor.data_ptr()
+
+    def addresses(self, slots: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return where slots begin on the device; valid until the next resize."""
+        return self.address + slots.astype(np.int64) * self._record_bytes
 
     def slot(self, slot: SlotId) -> torch.Tensor:
         """Return a slot's bytes, uint8 [record_bytes]; valid until the next resize."""

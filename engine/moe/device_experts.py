@@ -251,10 +251,13 @@ class DeviceExperts:
         try:
             if moe_layer == 0:
                 residency.begin()
-                prefill.start(num_tokens, top_k, last_chunk)
-            if not residency.is_complete:
+                # Who loses no slot to others need not be read for that.
+                prefill.start(num_tokens, top_k, last_chunk and not residency.has_room_for_all)
+            if not residency.has_room_for_all:
                 uses = prompt_uses(routing.ids, self._parts.pool.num_experts)
                 residency.credit(moe_layer, uses, num_tokens)
+                routed = [expert for expert, use in enumerate(uses) if use]
+                prefill.note_routes(moe_layer, num_tokens, top_k, routed)
             output = prefill.forward(moe_layer, hidden, routing)
             if moe_layer + 1 == self._parts.pool.num_layers:
                 residency.commit()

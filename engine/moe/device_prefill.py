@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.moe.device_planner import (
@@ -31,6 +33,7 @@ from engine.moe.device_planner import (
 from engine.moe.device_stream import LinkWatch, PassTables, RecordStream
 from engine.moe.pool import ExpertPool
 from engine.moe.router import Routing
+from kernels.cuda.residency import NO_SLOT
 from kernels.device.base import Device
 from kernels.grouped import GroupedKernel, RecordTable
 
@@ -40,12 +43,12 @@ PREPARED_ROWS = (1, 32, 512)  # of an expert in a chunk: short, middle and long 
 class Residency(Protocol):
     """Who lies in a slot as a whole. Nothing changes during a forward but through `admit`."""
 
-    def resident(self, moe_layer: int) -> Mapping[int, int]:
-        """Return expert -> slot of a layer; every unit of these records is there."""
+    def slots(self) -> NDArray[np.int32]:
+        """Return each expert's slot, NO_SLOT unless all its units are there: a copy, [L, E]."""
         ...
 
-    def slot_address(self, slot: int) -> int:
-        """Return where a slot's bytes begin on the device."""
+    def addresses(self, slots: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return where slots' bytes begin on the device; anything for NO_SLOT."""
         ...
 
     def slot(self, slot: int) -> Tensor:
@@ -115,9 +118,12 @@ class DevicePrefill:
         self._tile_tokens = options.tile_tokens if holds_layer else 0
         self._tables = PassTables(device, pool.num_layers, pool.num_experts)
         self._resident: list[Mapping[int, int]] = []
+        self._addresses = np.zeros((pool.num_layers, pool.num_experts), np.int64)
+        self._complete: NDArray[np.int32] | None = None  # slots, while the tables say them all
         self._layers: dict[int, LayerPlan] = {}
         self._next_layer = pool.num_layers  # no chunk is under way
         self._demand = self._warm = False
+        self._routed = self._missing = 0  # records of the chunk that are routed, and are missing
         self._watch = LinkWatch(self._stream.meter, options.clock)
 
     @property
@@ -142,18 +148,32 @@ class DevicePrefill:
         Until the last `forward`, slots change through `Residency.admit` only. `last_chunk` says
         that the prompt ends with this chunk, so that its last experts may take slots of others.
         """
-        pool = self._pool
         self.rates = self._watch.learn_link(self.rates)
-        self._resident = [dict(self._residency.resident(layer)) for layer in range(pool.num_layers)]
-        missing = [
-            [expert for expert in range(pool.num_experts) if expert not in slots]
-            for slots in self._resident
-        ]
-        num_missing = sum(map(len, missing))
+        slots = self._residency.slots()
+        addresses = self._residency.addresses(slots)
+        num_missing = int(np.count_nonzero(slots == NO_SLOT))
         self._demand = num_missing > 0 and self._loads_on_demand(num_tokens, top_k, num_missing)
         self._warm, self._next_layer = last_chunk, 0
+        self._routed, self._missing = 0, num_missing
+        if self._says(slots, addresses):
+            return
+        self._complete, self._addresses = None, addresses
+        rows = [list(enumerate(row)) for row in slots.tolist()]
+        self._resident = [{e: slot for e, slot in row if slot != NO_SLOT} for row in rows]
         if not self._demand:
-            self._open(0, missing)
+            self._open(0, [[e for e, slot in row if slot == NO_SLOT] for row in rows])
+        if not num_missing:
+            self._complete = slots
+
+    def note_routes(
+        self, moe_layer: int, num_tokens: int, top_k: int, routed: Sequence[int]
+    ) -> None:
+        """Learn from the experts that a chunk routes; each layer once, before its `forward`."""
+        pool, resident = self._pool, self._resident[moe_layer]
+        self._routed += sum(expert not in resident for expert in routed)
+        if moe_layer + 1 == pool.num_layers and self._missing:
+            share = self._routed / self._missing
+            self.rates = self.rates.with_routes(num_tokens, top_k, pool.num_experts, share)
 
     def forward(
         self, moe_layer: int, hidden: Tensor, routing: Routing, out: Tensor | None = None
@@ -168,12 +188,9 @@ class DevicePrefill:
         if out is None:
             out = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
         self._next_layer = self._pool.num_layers  # if it fails, the chunk is over
-        try:
-            if self._demand:
-                self._open_demand(moe_layer, routing)
-            self._compute(moe_layer, hidden, routing, out)
-        finally:
-            self._stream.mark()
+        if self._demand:
+            self._open_demand(moe_layer, routing)
+        self._compute(moe_layer, hidden, routing, out)
         self._next_layer = moe_layer + 1
         return out
 
@@ -192,7 +209,6 @@ class DevicePrefill:
             task = self._kernel.begin(x, ids, table, max(1, rows * pool.num_experts // top_k))
             task.compute(0, pool.num_experts)
             task.merge(torch.zeros(1, top_k, device=here), torch.zeros_like(x))
-        self._stream.mark()
 
     def close(self) -> None:
         """Give device and host memory back."""
@@ -206,6 +222,15 @@ class DevicePrefill:
         missing_bytes = num_missing * pool.layout.record_bytes / pool.num_layers
         return prefers_demand(num_tokens, top_k, pool.num_experts, missing_bytes, self.rates)
 
+    def _says(self, slots: NDArray[np.int32], addresses: NDArray[np.int64]) -> bool:
+        """Return whether plans and tables of the chunk before hold: all was there, and still is."""
+        known = self._complete
+        return (
+            known is not None
+            and np.array_equal(slots, known)
+            and np.array_equal(addresses, self._addresses)
+        )
+
     def _open(self, first_layer: int, missing: Sequence[Sequence[int]]) -> None:
         """Plan `missing` of the layers from `first_layer` on, and let the copies go."""
         pool, stream = self._pool, self._stream
@@ -217,11 +242,13 @@ class DevicePrefill:
             layer: plan_layer(pool.num_experts, self._resident[layer], numbered)
             for layer, numbered in enumerate(mine, first_layer)
         }
+        addresses = self._addresses[first_layer : first_layer + len(missing)].copy()
+        for group in groups:
+            places = [stream.address(place) for place in group.places]
+            addresses[group.layer - first_layer, list(group.experts)] = places
+        experts = np.array([plan.experts for plan in self._layers.values()])
         self._tables.wait()
-        for layer, plan in self._layers.items():
-            addresses = [self._residency.slot_address(slot) for slot in plan.slots]
-            addresses += [stream.address(place) for place in plan.places]
-            self._tables.write(layer, plan.experts, addresses)
+        self._tables.write(first_layer, experts, addresses)
         stream.open(groups, self._tables)
 
     def _open_demand(self, moe_layer: int, routing: Routing) -> None:

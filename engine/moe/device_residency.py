@@ -35,28 +35,29 @@ class DeviceResidency:
         self._admitted: list[int] = []
         self._shares: dict[int, int] = {}  # by layer, free slots that it may still take
         self._is_open = False  # a prompt has begun, and may have overwritten slots
+        self._is_changed = False  # by that prompt
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every expert of the model lies in a slot: nothing is left to choose."""
-        return bool((self._tables.slot_of != NO_SLOT).all())
+    def has_room_for_all(self) -> bool:
+        """Whether every expert has a slot or finds a free one: nothing is left to choose."""
+        return self._tables.num_slots >= len(self._tables.slot_of)
 
     def begin(self) -> None:
         """Read the tables; waits for the steps in flight. A prompt that failed before is undone."""
         self.abandon()
         self._tables = self._state.snapshot()
         self._admitted, self._shares, self._is_open = [], {}, True
+        self._is_changed = False
 
-    def resident(self, moe_layer: int) -> Mapping[int, int]:
-        """Return expert -> slot of the layer's experts that lie there as a whole."""
-        tables, first = self._tables, moe_layer * self._num_experts
-        part = slice(first, first + self._num_experts)
-        whole = (tables.slot_of[part] != NO_SLOT) & (tables.valid[part] == tables.num_units)
-        return {int(e): int(tables.slot_of[first + e]) for e in np.flatnonzero(whole)}
+    def slots(self) -> NDArray[np.int32]:
+        """Return each expert's slot, NO_SLOT unless it lies there as a whole: a copy, [L, E]."""
+        tables = self._tables
+        whole = tables.valid == tables.num_units
+        return np.where(whole, tables.slot_of, np.int32(NO_SLOT)).reshape(-1, self._num_experts)
 
-    def slot_address(self, slot: int) -> int:
-        """Return where a slot's bytes begin on the device."""
-        return self._arena.slot(SlotId(slot)).data_ptr()
+    def addresses(self, slots: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return where slots' bytes begin on the device."""
+        return self._arena.addresses(slots)
 
     def slot(self, slot: int) -> torch.Tensor:
         """Return a slot's bytes, uint8 [record_bytes]."""
@@ -76,6 +77,7 @@ class DeviceResidency:
         scores[:] = np.where(scores > 0, faded, scores)
         amounts[first : first + self._num_experts] = np.asarray(uses, np.float32) * PROMPT_USE
         self._tables.credit(amounts)
+        self._is_changed = True
 
     def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
         """Give slots to one layer's records, hottest first; the caller fills them at once.
@@ -108,12 +110,14 @@ class DeviceResidency:
             tables.valid[record] = tables.num_units
             given[record] = slot
         self._admitted += given
+        self._is_changed |= bool(given)
         return given
 
     def commit(self) -> None:
         """Put the changed tables into force; the copies were queued before."""
         self._is_open = False
-        self._state.install(self._tables)
+        if self._is_changed:
+            self._state.install(self._tables)
 
     def abandon(self) -> None:
         """Forget who got a slot in a prompt that did not end: its copy may be missing.
@@ -127,12 +131,15 @@ class DeviceResidency:
             if self._tables.slot_of[record] != NO_SLOT:
                 _evict(self._tables, record)
         self._admitted = []
-        self._state.install(self._tables)
+        if self._is_changed:
+            self._state.install(self._tables)
 
     def _share_of_free(self, moe_layer: int) -> list[int]:
         """Return the free slots that this layer may take: later layers get as many each."""
         tables = self._tables
         free: list[int] = np.flatnonzero(tables.owner[: tables.num_slots] == FREE).tolist()
+        if self.has_room_for_all:
+            self._shares[moe_layer] = len(free)
         layers_left = len(tables.slot_of) // self._num_experts - moe_layer
         share = self._shares.setdefault(moe_layer, -(-len(free) // layers_left))
         return free[:share]

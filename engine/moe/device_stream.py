@@ -8,7 +8,9 @@ table's last upload. Called by `engine.moe.device_prefill`.
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.moe.device_planner import Group, PrefillRates
 from engine.moe.meter import CopyMeter
@@ -45,7 +47,7 @@ class RecordStream:
         self._plan: Sequence[Group] = ()
         self._landed: list[Event] = []  # of each group whose copies are queued
         self._read: list[Event] = []  # of each group that is read to the end
-        self._last_reader = self._start = device.record()
+        self._start = device.record()
 
     @property
     def num_bytes(self) -> int:
@@ -64,17 +66,14 @@ class RecordStream:
         """Begin a plan and queue what the ring holds; the one before is given up.
 
         The tables go first, and compute waits for them: on a queue of their own they would arrive
-        with the records, which share their link. `mark` was called behind their last reader.
+        with the records, which share their link. Nothing is overwritten before what is queued now
+        has read it.
         """
-        uploaded = tables.upload(self._copies, self._last_reader)
         self._plan, self._landed, self._read = plan, [], []
-        self._start = self._last_reader
+        self._start = self._device.record()
+        uploaded = tables.upload(self._copies, self._start)
         self._pump()
         self._device.wait(uploaded)
-
-    def mark(self) -> None:
-        """Say that every reader of the ring and the table so far is queued. Ends each layer."""
-        self._last_reader = self._device.record()
 
     def wait(self, group: int) -> None:
         """Let the compute queue wait until a group has landed.
@@ -136,6 +135,9 @@ class PassTables:
         self._buffer = device.host_buffer(pass_table_bytes(num_layers, num_experts))
         self._host = self._buffer.tensor
         self._there = torch.zeros_like(self._host, device=device.torch_device)
+        self._by_layer = tuple(
+            zip(*(part.unbind(0) for part in self._parts(self._there)), strict=True)
+        )
         self._uploaded: Event | None = None
 
     def wait(self) -> None:
@@ -143,11 +145,14 @@ class PassTables:
         if self._uploaded is not None:
             self._uploaded.synchronize()
 
-    def write(self, layer: int, experts: Sequence[int], addresses: Sequence[int]) -> None:
-        """Note a layer: its experts by rank, and the addresses of the first ranks."""
-        table, ranks = self._parts(self._host, layer)
-        table[: len(addresses)] = torch.tensor(addresses, dtype=torch.int64)
-        ranks[list(experts)] = torch.arange(len(experts), dtype=torch.int32)
+    def write(
+        self, first_layer: int, experts: NDArray[np.int64], addresses: NDArray[np.int64]
+    ) -> None:
+        """Note n layers: the experts by rank, and the addresses by expert. Shapes: [n, E]."""
+        here = slice(first_layer, first_layer + len(experts))
+        table, ranks = (part.numpy()[here] for part in self._parts(self._host))
+        table[:] = np.take_along_axis(addresses, experts, 1)
+        np.put_along_axis(ranks, experts, np.arange(experts.shape[1], dtype=np.int32)[None], 1)
 
     def upload(self, copies: CopyStream, after: Event) -> Event:
         """Copy everything; returns the end of the copy."""
@@ -156,7 +161,7 @@ class PassTables:
 
     def of(self, layer: int, view: Callable[[int], torch.Tensor]) -> RecordTable:
         """Return a layer's table on the device."""
-        addresses, ranks = self._parts(self._there, layer)
+        addresses, ranks = self._by_layer[layer]
         return RecordTable(ranks, addresses, view)
 
     def close(self) -> None:
@@ -165,10 +170,9 @@ class PassTables:
         self._host = self._host[:0]
         self._buffer.close()
 
-    def _parts(self, memory: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _parts(self, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         addresses = memory[: self._split].view(torch.int64).view(self._shape)
-        ranks = memory[self._split :].view(torch.int32).view(self._shape)
-        return addresses[layer], ranks[layer]
+        return addresses, memory[self._split :].view(torch.int32).view(self._shape)
 
 
 class LinkWatch:

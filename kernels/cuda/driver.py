@@ -6,7 +6,7 @@ CUDA driver API, `cuModule*` and `cuLaunchKernelEx`.
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_void_p
 from functools import cache
 
@@ -39,14 +39,17 @@ class _Attribute(ctypes.Structure):
 class _Config(ctypes.Structure):
     """CUlaunchConfig."""
 
-    _fields_ = (
-        ("grid", c_uint * 3),
-        ("block", c_uint * 3),
+    _fields_ = (  # one by one: an array in a structure is slow to fill
+        *((f"grid_{axis}", c_uint) for axis in "xyz"),
+        *((f"block_{axis}", c_uint) for axis in "xyz"),
         ("shared_bytes", c_uint),
         ("stream", c_void_p),
         ("attributes", POINTER(_Attribute)),
         ("num_attributes", c_uint),
     )
+
+
+_OVERLAP = ctypes.pointer(_Attribute(id=_OVERLAP_ATTRIBUTE, value=1))  # only read
 
 
 class Function:
@@ -81,12 +84,10 @@ class Function:
                 "cuFuncSetAttribute", self._handle, _FUNCTION_SHARED_BYTES, shared_bytes
             )
             self._allowed_bytes = shared_bytes
-        attribute = _Attribute(id=_OVERLAP_ATTRIBUTE, value=1)
         config = _Config(
-            grid, (block, 1, 1), shared_bytes, stream, ctypes.pointer(attribute),
-            int(overlap and self._can_overlap),
-        )  # fmt: skip
-        addresses = (c_void_p * len(args))(*(ctypes.addressof(value) for value in args))
+            *grid, block, 1, 1, shared_bytes, stream, _OVERLAP, overlap and self._can_overlap
+        )
+        addresses = (c_void_p * len(args))(*map(ctypes.addressof, args))
         self._driver.call("cuLaunchKernelEx", byref(config), self._handle, addresses, None)
 
 
@@ -132,6 +133,7 @@ class Driver:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self._functions: dict[str, Callable[..., int]] = {}  # the library makes them anew each time
         self.call("cuInit", 0)
 
     def call(self, name: str, *arguments: object) -> None:
@@ -140,7 +142,10 @@ class Driver:
         Raises: DeviceLostError, DeviceMemoryError, KernelError or RuntimeError with the driver's
             words.
         """
-        code = int(self._library[name](*arguments))
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = self._library[name]
+        code = function(*arguments)
         if code == 0:
             return
         sentence = f"The CUDA driver refused {name}: {self._words(code)} ({code})."

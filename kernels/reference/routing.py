@@ -14,12 +14,17 @@ def topk_softmax(
     scores = torch.softmax(logits.to(torch.float32), dim=-1)
     # A stable sort, because topk promises no order among equals.
     best, ids = torch.sort(scores, dim=-1, descending=True, stable=True)
-    weights = best[:, :top_k]
+    return ids[:, :top_k].to(torch.int32), weigh(best[:, :top_k], normalise, scale)
+
+
+def weigh(best: torch.Tensor, normalise: bool, scale: float) -> torch.Tensor:
+    """Return the weights of routes from their scores. Shapes: [T, K] -> [T, K], contiguous."""
+    weights = best
     if normalise:
         weights = weights / weights.sum(dim=-1, keepdim=True)
     if scale != 1.0:
         weights = weights * scale
-    return ids[:, :top_k].to(torch.int32), weights.contiguous()
+    return weights.contiguous()
 
 
 def merge_routes(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

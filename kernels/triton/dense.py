@@ -7,6 +7,7 @@ may be wider than the activations and is added to in its own type. References ar
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernels.reference.dense import attention_prefill
+from kernels.reference.routing import weigh
 from kernels.triton import dense_jit as jit
 from kernels.triton.device import card
 from kernels.triton.launch import CardKernel
@@ -24,9 +26,10 @@ from kernels.weights import DenseWeight
 DEQUANTISE_COLUMNS = 1024
 # cuDNN plans anew for each length, some 70 ms, and is the faster one for long prompts only.
 PLANNED_TOKENS = 8192
+FLASH_HEAD_STEP = 8  # torch pads heads of other sizes
 _UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _PLANNED = [SDPBackend.CUDNN_ATTENTION, *_UNPLANNED]
-_DEQUANTISE, _RMS_NORM = CardKernel(jit.dequantise), CardKernel(jit.rms_norm)
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention.default
 
 
 class CardLinear:
@@ -50,14 +53,15 @@ class CardLinear:
         ]
         self._ready: list[Tensor] | None = None
         if all(one.scales is None for one in self._parts):
-            self._ready = [one.values.to(dtype) for one in self._parts]
+            # Transposed views: what `linear` makes of them at each call.
+            self._ready = [one.values.to(dtype).t() for one in self._parts]
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x W^T."""
         x = x.to(self._dtype)
         if self._ready is None:
             return F.linear(x, self._dequantised())
-        rows = [F.linear(x, weight) for weight in self._ready]
+        rows = [torch.mm(x, weight) for weight in self._ready]
         return rows[0] if len(rows) == 1 else torch.cat(rows, dim=-1)
 
     def exact(self) -> Tensor:
@@ -80,15 +84,14 @@ def dequantise(weight: DenseWeight, out: Tensor) -> None:
         return
     rows, columns = weight.shape
     grid = (rows, triton.cdiv(columns, DEQUANTISE_COLUMNS))
-    _DEQUANTISE.launch(
-        grid,
-        weight.values.view(torch.uint8),
-        weight.scales,
-        out,
-        columns,
-        GROUP=weight.group,
-        NATIVE=card(out.device).native_fp8,
-        BLOCK=DEQUANTISE_COLUMNS,
+    kernel = _dequantisation(weight.group, out.device)
+    kernel.launch(grid, weight.values.view(torch.uint8), weight.scales, out, columns)
+
+
+@cache
+def _dequantisation(group: int, device: torch.device) -> CardKernel:
+    return CardKernel(
+        jit.dequantise, GROUP=group, NATIVE=card(device).native_fp8, BLOCK=DEQUANTISE_COLUMNS
     )
 
 
@@ -105,24 +108,46 @@ def rms_norm_twice(
     return norm_rows(x, weight, eps, dtype, wide), wide
 
 
+def topk_softmax(
+    logits: Tensor, top_k: int, normalise: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Choose experts; the same bits as `kernels.reference.routing.topk_softmax`."""
+    scores = torch.softmax(logits.to(torch.float32), dim=-1).contiguous()
+    num_tokens, num_experts = scores.shape
+    ids = scores.new_empty(num_tokens, top_k, dtype=torch.int32)
+    _choice(num_experts, top_k).launch((num_tokens,), scores, ids)
+    return ids, weigh(scores.narrow(1, 0, top_k), normalise, scale)
+
+
+@cache
+def _choice(num_experts: int, top_k: int) -> CardKernel:
+    size = triton.next_power_of_2(num_experts)
+    return CardKernel(jit.take_best, E=num_experts, K=top_k, SIZE=size, num_warps=1, num_stages=1)
+
+
 def attend(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     """Attend causally with the last T tokens of a sequence of C; memory grows with C only.
 
     See `kernels.reference.dense.attention_prefill`. Shapes: queries [T, N, D], keys and values
     [C, Nkv, D] -> [T, N, D]; any strides with D contiguous.
     """
-    num_tokens, context = queries.shape[0], keys.shape[0]
+    (num_tokens, _, head_dim), context = queries.shape, keys.shape[0]
     q, k, v = (one.transpose(0, 1).unsqueeze(0) for one in (queries, keys, values))
-    if num_tokens == context:
-        backends = _PLANNED if num_tokens >= PLANNED_TOKENS else _UNPLANNED
-        with sdpa_kernel(backends, set_priority=True):
+    is_whole = num_tokens == context
+    is_planned = is_whole and num_tokens >= PLANNED_TOKENS
+    if (
+        not is_planned
+        and head_dim % FLASH_HEAD_STEP == 0
+        and can_use_flash_attention(SDPAParams(q, k, v, None, 0.0, is_whole, True))
+    ):
+        # What torch takes first of `_UNPLANNED`, without saying so to torch before and after. And
+        # the public way to a mask that ends at the last key imports torch's compiler: seconds.
+        out: Tensor = _FLASH(q, k, v, 0.0, True, False, scale=scale)[0]
+    elif is_whole:
+        with sdpa_kernel(_PLANNED if is_planned else _UNPLANNED, set_priority=True):
             out = F.scaled_dot_product_attention(
                 q, k, v, is_causal=True, scale=scale, enable_gqa=True
             )
-    elif can_use_flash_attention(SDPAParams(q, k, v, None, 0.0, False, True)):
-        # The public way to a mask that ends at the last key imports torch's compiler: seconds.
-        flash = torch.ops.aten._scaled_dot_product_flash_attention
-        out = flash(q, k, v, 0.0, True, False, scale=scale)[0]
     else:
         return attention_prefill(queries, keys, values, scale)
     return out[0].transpose(0, 1)
@@ -135,15 +160,12 @@ def norm_rows(
     x = x.contiguous()
     hidden = x.shape[-1]
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
-    _RMS_NORM.launch(
-        (x.numel() // hidden,),
-        x,
-        weight,
-        out,
-        out if wide is None else wide,
-        eps,
-        H=hidden,
-        BLOCK=triton.next_power_of_2(hidden),
-        WIDE=wide is not None,
-    )
+    kernel, grid = _norm(hidden, wide is not None), (x.numel() // hidden,)
+    kernel.launch(grid, x, weight, out, out if wide is None else wide, eps)
     return out
+
+
+@cache
+def _norm(hidden: int, is_wide: bool) -> CardKernel:
+    block = triton.next_power_of_2(hidden)
+    return CardKernel(jit.rms_norm, H=hidden, BLOCK=block, WIDE=is_wide)

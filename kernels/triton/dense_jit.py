@@ -26,6 +26,25 @@ def rms_norm(
         tl.store(wide + row + columns, values, mask=inside)
 
 
+@triton.jit
+def take_best(scores, ids, E: tl.constexpr, K: tl.constexpr, SIZE: tl.constexpr):
+    """Move the K largest of a row's scores (0 to 1) to its front, and write whose they are.
+
+    Largest first, of equal ones the lower; NaN counts as more than any number, as torch sorts.
+    Shapes: scores [T, E], ids [T, K].
+    """
+    row = tl.program_id(0).to(tl.int64)
+    lanes = tl.arange(0, SIZE)
+    left = tl.load(scores + row * E + lanes, mask=lanes < E, other=-1.0)
+    left = tl.where(left == left, left, 2.0)
+    for k in range(K):
+        best = tl.max(left, 0)
+        first = tl.min(tl.where(left == best, lanes, SIZE), 0)
+        tl.store(scores + row * E + k, tl.where(best > 1.5, float("nan"), best))
+        tl.store(ids + row * K + k, first)
+        left = tl.where(lanes == first, -1.0, left)
+
+
 @triton.jit(do_not_specialize=["layer_id", "num_layers"])
 def rotate_and_store(
     qkv, norms, cos, sin, slots, pages, layer_id, num_layers, eps,

@@ -8,6 +8,7 @@ Weights are exact (FP8 codes become bf16, scales multiply float32 partial sums),
 the activation between the products is rounded once. The reference is `kernels.reference.grouped`.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,8 @@ from kernels.triton.launch import CardKernel
 from kernels.triton.tiles import Tile, choose_tile
 
 MERGE_COLUMNS = 1024
-_GATE_UP, _DOWN, _MERGE = CardKernel(jit.gate_up), CardKernel(jit.down), CardKernel(jit.merge)
+SORT_BLOCK = 2048  # routes that a program looks at together
+_SORT = CardKernel(jit.sort_routes, BLOCK=SORT_BLOCK, num_warps=8, num_stages=1)
 
 
 class TritonGrouped:
@@ -44,80 +46,87 @@ class TritonGrouped:
             # The interpreter multiplies bf16 wrongly.
             "DOT": tl.float32 if interpreted() else tl.bfloat16,
         }
+        self._products: dict[tuple[Tile, int], _Products] = {}
 
     def begin(self, x: Tensor, ids: Tensor, table: RecordTable, chunk_tokens: int) -> "TritonTask":
         """Sort a tile's routes. Shapes: x [T, H], ids [T, K] int32."""
-        average = chunk_tokens * ids.shape[1] / table.ranks.shape[0]
+        top_k = ids.shape[1]
+        average = chunk_tokens * top_k / table.ranks.shape[0]
         tile = choose_tile(average, self._card, self.layout.group)
-        return TritonTask(self, x, ids, table, tile)
+        products = self._products.get((tile, top_k))
+        if products is None:
+            products = self._products[tile, top_k] = self._build(tile, top_k)
+        return TritonTask(self, x, ids, table, products)
+
+    def _build(self, tile: Tile, top_k: int) -> "_Products":
+        layout = self.layout
+        facts = {
+            **self.record_facts,
+            "ROWS": tile.rows,
+            "DEPTH": tile.depth,
+            "num_warps": tile.warps,
+        }
+        columns = min(MERGE_COLUMNS, triton.next_power_of_2(layout.hidden))
+        return _Products(
+            tile.rows,
+            triton.cdiv(layout.intermediate, tile.columns),
+            triton.cdiv(layout.hidden, tile.down_columns),
+            triton.cdiv(layout.hidden, columns),
+            CardKernel(jit.gate_up, K=top_k, COLUMNS=tile.columns, num_stages=tile.stages, **facts),
+            CardKernel(jit.down, COLUMNS=tile.down_columns, num_stages=tile.down_stages, **facts),
+            CardKernel(jit.merge, H=layout.hidden, K=top_k, COLUMNS=columns),
+        )
+
+
+class _Products(NamedTuple):
+    """What a tile's launches share.
+
+    Attributes:
+        rows: of a block.
+        across, down_across, merge_across: programs side by side for a block, or a token.
+    """
+
+    rows: int
+    across: int
+    down_across: int
+    merge_across: int
+    gate_up: CardKernel
+    down: CardKernel
+    merge: CardKernel
 
 
 class TritonTask:
     """One token tile; see `kernels.grouped.GroupedTask`. Takes no number from the device."""
 
     def __init__(
-        self, kernel: TritonGrouped, x: Tensor, ids: Tensor, table: RecordTable, tile: Tile
+        self,
+        kernel: TritonGrouped,
+        x: Tensor,
+        ids: Tensor,
+        table: RecordTable,
+        products: _Products,
     ) -> None:
         layout, self._num_routes = kernel.layout, ids.numel()
-        self._layout, self._tile, self._top_k = layout, tile, ids.shape[1]
-        self._addresses = table.addresses
-        self._facts = {
-            **kernel.record_facts,
-            "ROWS": tile.rows,
-            "DEPTH": tile.depth,
-            "num_warps": tile.warps,
-        }
+        self._products = products
         self._x = x.to(kernel.dtype).contiguous()
         self._hidden = x.new_empty(self._num_routes, layout.intermediate, dtype=kernel.dtype)
         self._rows = x.new_empty(self._num_routes, layout.hidden, dtype=torch.float32)
-        self._sorted = sort_routes(ids, table.ranks, tile.rows)
+        self._given = (*sort_routes(ids, table.ranks, products.rows), table.addresses)
 
     def compute(self, first: int, last: int) -> None:
         """Compute the routes to ranks [first, last)."""
-        layout, tile = self._layout, self._tile
+        made, given = self._products, self._given
         # As many blocks as there can be; programs behind the last one end at once.
-        blocks = self._num_routes // tile.rows + min(last - first, self._num_routes)
-        given = (*self._sorted, self._addresses)
-        grid = (blocks * triton.cdiv(layout.intermediate, tile.columns),)
-        _GATE_UP.launch(
-            grid,
-            self._x,
-            *given,
-            self._hidden,
-            first,
-            last,
-            K=self._top_k,
-            COLUMNS=tile.columns,
-            num_stages=tile.stages,
-            **self._facts,
-        )
-        grid = (blocks * triton.cdiv(layout.hidden, tile.down_columns),)
-        _DOWN.launch(
-            grid,
-            self._hidden,
-            *given,
-            self._rows,
-            first,
-            last,
-            COLUMNS=tile.down_columns,
-            num_stages=tile.down_stages,
-            **self._facts,
+        blocks = self._num_routes // made.rows + min(last - first, self._num_routes)
+        made.gate_up.launch((blocks * made.across,), self._x, *given, self._hidden, first, last)
+        made.down.launch(
+            (blocks * made.down_across,), self._hidden, *given, self._rows, first, last
         )
 
     def merge(self, weights: Tensor, out: Tensor) -> None:
         """Add each token's weighted rows to `out` [T, H]."""
-        hidden = self._layout.hidden
-        columns = min(MERGE_COLUMNS, triton.next_power_of_2(hidden))
-        grid = (out.shape[0], triton.cdiv(hidden, columns))
-        _MERGE.launch(
-            grid,
-            self._rows,
-            weights.contiguous(),
-            out,
-            H=hidden,
-            K=self._top_k,
-            COLUMNS=columns,
-        )
+        made = self._products
+        made.merge.launch((len(out), made.merge_across), self._rows, weights.contiguous(), out)
 
 
 class SortedRoutes(NamedTuple):
@@ -127,7 +136,7 @@ class SortedRoutes(NamedTuple):
         order: int32 [R]: the route (token * K + k) of each sorted row.
         row_starts: int32 [E + 1]: first sorted row of each rank.
         block_starts: int32 [E + 1]: first block of each rank.
-        block_ranks: int32 [blocks there can be]: the rank of each block.
+        block_ranks: int32 [blocks there can be]: the rank of each block that there is.
     """
 
     order: Tensor
@@ -138,14 +147,16 @@ class SortedRoutes(NamedTuple):
 
 def sort_routes(ids: Tensor, ranks: Tensor, block_rows: int) -> SortedRoutes:
     """Sort without a word from the device. Shapes: ids [T, K] int32, ranks int32 [E]."""
-    num_routes, num_ranks = ids.numel(), ranks.shape[0]
-    keys, order = ranks.index_select(0, ids.reshape(-1)).sort(stable=True)
-    numbers = torch.arange(num_ranks + 1, dtype=torch.int32, device=ids.device)
-    row_starts = torch.searchsorted(keys, numbers, out_int32=True)
-    blocks = (row_starts.diff() + (block_rows - 1)).div_(block_rows, rounding_mode="floor")
-    block_starts = torch.zeros_like(row_starts)
-    torch.cumsum(blocks, 0, dtype=torch.int32, out=block_starts[1:])
+    num_routes, num_ranks = ids.numel(), len(ranks)
     most = num_routes // block_rows + min(num_ranks, num_routes)
-    numbers = torch.arange(most, dtype=torch.int32, device=ids.device)
-    block_ranks = torch.searchsorted(block_starts[1:], numbers, right=True, out_int32=True)
-    return SortedRoutes(order.to(torch.int32), row_starts, block_starts, block_ranks)
+    made = SortedRoutes(
+        *(ids.new_empty(size) for size in (num_routes, num_ranks + 1, num_ranks + 1, most))
+    )
+    _SORT.launch((num_ranks + 1,), ids.contiguous(), ranks, made.order, made.row_starts, num_routes)
+    _cut(num_ranks).launch((1,), *made[1:], num_ranks, block_rows)
+    return made
+
+
+@cache
+def _cut(num_ranks: int) -> CardKernel:
+    return CardKernel(jit.cut_blocks, SIZE=triton.next_power_of_2(num_ranks + 1), num_stages=1)

@@ -15,6 +15,48 @@ def _weights(codes, GROUP: tl.constexpr, NATIVE: tl.constexpr, dtype: tl.constex
     return codes.to(dtype) if GROUP == 0 else decode_e4m3(codes, NATIVE, dtype)
 
 
+@triton.jit(do_not_specialize=["num_routes"])
+def sort_routes(ids, ranks, order, row_starts, num_routes, BLOCK: tl.constexpr):
+    """Write one rank's routes, ascending, and its first row; the program behind the last: all rows.
+
+    Every program reads all ids: for what a tile has of them, that is less than a sort's kernels.
+    """
+    rank = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
+    before = tl.zeros((BLOCK,), tl.int32)
+    for start in range(0, num_routes, BLOCK):
+        inside = start + lanes < num_routes
+        expert = tl.load(ids + start + lanes, mask=inside, other=0)
+        before += (inside & (tl.load(ranks + expert, mask=inside, other=0) < rank)).to(tl.int32)
+    row = tl.sum(before, 0)
+    tl.store(row_starts + rank, row)
+    for start in range(0, num_routes, BLOCK):
+        inside = start + lanes < num_routes
+        expert = tl.load(ids + start + lanes, mask=inside, other=0)
+        mine = inside & (tl.load(ranks + expert, mask=inside, other=0) == rank)
+        ones = mine.to(tl.int32)
+        place = row + tl.cumsum(ones, 0) - ones
+        tl.store(order + place, start + lanes, mask=mine)
+        row += tl.sum(ones, 0)
+
+
+@triton.jit(do_not_specialize=["num_ranks", "block_rows"])
+def cut_blocks(row_starts, block_starts, block_ranks, num_ranks, block_rows, SIZE: tl.constexpr):
+    """Write each rank's first block of rows, and each block's rank; SIZE is over `num_ranks`.
+
+    One program for all.
+    """
+    rank = tl.arange(0, SIZE)
+    there = rank < num_ranks
+    rows = tl.load(row_starts + rank + 1, mask=there, other=0)
+    rows -= tl.load(row_starts + rank, mask=there, other=0)
+    blocks = (rows + block_rows - 1) // block_rows
+    first = tl.cumsum(blocks, 0) - blocks
+    tl.store(block_starts + rank, first, mask=rank <= num_ranks)
+    for block in range(0, tl.max(blocks, 0)):
+        tl.store(block_ranks + first + block, rank, mask=block < blocks)
+
+
 @triton.jit
 def _place(block, row_starts, block_starts, block_ranks, ROWS: tl.constexpr):
     """Rank, sorted rows and their mask of one block of rows."""

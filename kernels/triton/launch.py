@@ -8,7 +8,7 @@ TRITON_CACHE_DIR says. In Triton's interpreter, on a CPU, kernels run as Triton 
 
 import ctypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,11 @@ _DTYPES = {
     torch.float32: tl.float32.name, torch.float16: tl.float16.name,
     torch.bfloat16: tl.bfloat16.name, torch.int64: "i64", torch.int32: "i32", torch.uint8: "u8",
 }  # fmt: skip
+_WIDE_POINTERS: dict[torch.dtype, Kind] = {one: ("*" + name, True) for one, name in _DTYPES.items()}
+_ODD_POINTERS: dict[torch.dtype, Kind] = {
+    one: (name, False) for one, (name, _) in _WIDE_POINTERS.items()
+}
+_FLOAT: Kind = (tl.float32.name, False)
 _PARAMETER = re.compile(r"_param_\d+\b")
 
 
@@ -57,22 +62,28 @@ class Compiled:
 
 
 class CardKernel:
-    """One Triton kernel, loaded for each card and kind of arguments when first launched."""
+    """A Triton kernel with its constants, loaded for each card and kind of arguments it meets.
 
-    def __init__(self, kernel: Any) -> None:  # noqa: ANN401 - Triton's type depends on the mode
-        self._kernel = kernel
-        self._counts: tuple[bool, ...] | None = None
-        self._loaded: dict[tuple[object, ...], _Loaded] = {}
+    Build it once: launches are the bulk of a prompt's work on the host, so each does only what may
+    differ from the one before.
+    """
 
-    def launch(
+    def __init__(
         self,
-        grid: Sequence[int],
-        *arguments: Tensor | int | float,
+        kernel: Any,  # noqa: ANN401 - Triton's type depends on the mode
+        *,
         num_warps: int = 4,
         num_stages: int = 3,
         **constants: object,
     ) -> None:
-        """Queue it on torch's stream of the card that the first tensor lies on.
+        self._kernel, self._constants = kernel, constants
+        self._num_warps, self._num_stages = num_warps, num_stages
+        self._is_interpreted = interpreted()
+        self._counts = () if self._is_interpreted else counting(kernel, constants)
+        self._loaded: dict[tuple[object, ...], _Loaded] = {}
+
+    def launch(self, grid: Sequence[int], *arguments: Tensor | int | float) -> None:
+        """Queue it on torch's stream of the card that the first argument lies on.
 
         `arguments` in the order of the kernel's own, without its constants. An empty grid is no
         launch, which the driver would refuse: a chunk that wants no token has no rows for the head.
@@ -81,23 +92,21 @@ class CardKernel:
         """
         if 0 in grid:
             return
-        if interpreted():
-            self._kernel[tuple(grid)](
-                *arguments, num_warps=num_warps, num_stages=num_stages, **constants
-            )
+        if self._is_interpreted:
+            shape = {"num_warps": self._num_warps, "num_stages": self._num_stages}
+            self._kernel[tuple(grid)](*arguments, **shape, **self._constants)
             return
-        device = next(one.device for one in arguments if isinstance(one, Tensor))
-        if self._counts is None:  # a kernel's constants are always the same ones
-            self._counts = counting(self._kernel, constants)
-        kinds = kinds_of(self._counts, arguments)
-        key = (device, kinds, num_warps, num_stages, *constants.items())
-        loaded = self._loaded.get(key)
+        index = _card_of(arguments[0])
+        kinds, values = kinds_and_values(self._counts, arguments)
+        loaded = self._loaded.get((index, *kinds))
         if loaded is None:
-            index = device.index or 0
-            arch = int(architecture(index).removeprefix("sm_"))
-            made = compile_kernel(self._kernel, kinds, constants, arch, num_warps, num_stages)
-            loaded = self._loaded[key] = _Loaded(made, index)
-        loaded.launch(grid, values_of(kinds, arguments, loaded.num_hidden), device)
+            loaded = self._loaded[index, *kinds] = self._load(index, kinds)
+        loaded.launch(grid, values)
+
+    def _load(self, index: int, kinds: Sequence[Kind]) -> "_Loaded":
+        arch = int(architecture(index).removeprefix("sm_"))
+        shape = self._num_warps, self._num_stages
+        return _Loaded(compile_kernel(self._kernel, kinds, self._constants, arch, *shape), index)
 
 
 class _Loaded:
@@ -107,19 +116,35 @@ class _Loaded:
         self._module = Module(made.image, index)
         self._function: Function = self._module.function(made.name)
         self._threads, self._shared_bytes = made.threads, made.shared_bytes
-        self.num_hidden = made.num_hidden
+        self._hidden: list[Argument] = [ctypes.c_void_p(0)] * made.num_hidden
+        self._index, self._stream_of = index, _streams()
 
-    def launch(self, grid: Sequence[int], values: Sequence[Argument], device: torch.device) -> None:
-        from kernels.device.cuda import stream_handle  # a CPU never gets here (E-13)
-
+    def launch(self, grid: Sequence[int], values: list[Argument]) -> None:
+        """Queue it; `values` are those of its own parameters."""
         full = (*grid, 1, 1)
         self._function.launch(
             (full[0], full[1], full[2]),
             self._threads,
-            values,
-            stream_handle(device),
+            values + self._hidden,
+            self._stream_of(self._index),
             self._shared_bytes,
         )
+
+
+def _card_of(value: Tensor | int | float) -> int:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"the first argument says where a kernel runs, not {value!r}")
+    return value.device.index or 0
+
+
+def _streams() -> Callable[[int], int]:
+    """Return what gives the handle of torch's current stream of a card, without an object for it.
+
+    Triton's own launcher takes it from there as well; torch without CUDA has none.
+    """
+    from torch._C import _cuda_getCurrentRawStream
+
+    return _cuda_getCurrentRawStream
 
 
 def counting(
@@ -134,33 +159,28 @@ def counting(
     )
 
 
-def kinds_of(counts: Sequence[bool], arguments: Sequence[Tensor | int | float]) -> tuple[Kind, ...]:
-    """Return the kind of each argument. Raises: ValueError for too many or too few."""
-    return tuple(_kind(value, one) for one, value in zip(counts, arguments, strict=True))
+def kinds_and_values(
+    counts: Sequence[bool], arguments: Sequence[Tensor | int | float]
+) -> tuple[list[Kind], list[Argument]]:
+    """Return the kind of each argument, and the arguments as the driver takes them.
 
-
-def _kind(value: Tensor | int | float, counts: bool) -> Kind:
-    if isinstance(value, Tensor):
-        return "*" + _DTYPES[value.dtype], value.data_ptr() % _WIDE == 0
-    if isinstance(value, float):
-        return "fp32", False
-    return ("i32" if -(2**31) <= value < 2**31 else "i64"), counts and value % _WIDE == 0
-
-
-def values_of(
-    kinds: Sequence[Kind], arguments: Sequence[Tensor | int | float], num_hidden: int
-) -> list[Argument]:
-    """Return the arguments as the driver takes them, null pointers for the hidden ones."""
+    Raises: ValueError for too many or too few.
+    """
+    kinds: list[Kind] = []
     values: list[Argument] = []
-    for (name, _), value in zip(kinds, arguments, strict=True):
+    for one, value in zip(counts, arguments, strict=True):
         if isinstance(value, Tensor):
-            values.append(ctypes.c_void_p(value.data_ptr()))
-        elif name == "fp32":
+            address = value.data_ptr()
+            kinds.append((_ODD_POINTERS if address % _WIDE else _WIDE_POINTERS)[value.dtype])
+            values.append(ctypes.c_void_p(address))
+        elif isinstance(value, float):
+            kinds.append(_FLOAT)
             values.append(ctypes.c_float(value))
         else:
-            values.append((ctypes.c_int if name == "i32" else ctypes.c_longlong)(int(value)))
-    values.extend(ctypes.c_void_p(0) for _ in range(num_hidden))
-    return values
+            is_short = -(2**31) <= value < 2**31
+            kinds.append(("i32" if is_short else "i64", one and value % _WIDE == 0))
+            values.append((ctypes.c_int if is_short else ctypes.c_longlong)(value))
+    return kinds, values
 
 
 def compile_kernel(

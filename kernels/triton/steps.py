@@ -4,9 +4,10 @@ The residual stream may be float32 while activations, keys and values are bf16. 
 the device.
 """
 
+from functools import cache
 from typing import cast
 
-import torch.nn.functional as F
+import torch
 import triton
 from torch import Tensor
 
@@ -16,7 +17,6 @@ from kernels.triton.dense import CardLinear, attend, norm_rows, rms_norm_twice
 from kernels.triton.launch import CardKernel
 
 HEADS_PER_PROGRAM = 8
-_ROTATE_AND_STORE = CardKernel(jit.rotate_and_store)
 
 
 class CardRouterStep:
@@ -27,7 +27,7 @@ class CardRouterStep:
 
     def __init__(self, parts: RouterParts) -> None:
         self._parts = parts
-        self._gate = cast("CardLinear", parts.gate).exact()
+        self._gate = cast("CardLinear", parts.gate).exact().t()
 
     def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the experts' input and the routes; `hidden` stays.
@@ -36,7 +36,7 @@ class CardRouterStep:
         """
         parts = self._parts
         x, wide = rms_norm_twice(hidden, parts.norm, parts.eps, parts.norm.dtype)
-        logits = F.linear(wide, self._gate)
+        logits = torch.mm(wide, self._gate)
         return x, *parts.choose(logits, parts.top_k, parts.normalise, parts.scale)
 
 
@@ -54,12 +54,10 @@ class CardAttentionChunk:
         qkv = parts.qkv(norm_rows(hidden, parts.norm, parts.eps, parts.norm.dtype))
         store_heads(qkv, parts, places)
         heads = qkv.view(hidden.shape[0], num_heads + 2 * num_kv_heads, -1)
-        if rows.lengths[0] == hidden.shape[0]:
-            keys = heads[:, num_heads : num_heads + num_kv_heads]
-            values = heads[:, num_heads + num_kv_heads :]
-        else:
+        queries, keys, values = heads.split_with_sizes((num_heads, num_kv_heads, num_kv_heads), 1)
+        if rows.lengths[0] != hidden.shape[0]:
             keys, values = parts.kv.read(rows, parts.layer_id, 0)
-        attended = attend(heads[:, :num_heads], keys, values, self._scale)
+        attended = attend(queries, keys, values, self._scale)
         hidden.add_(parts.output(attended.flatten(1)))
 
 
@@ -70,7 +68,8 @@ def store_heads(qkv: Tensor, parts: AttentionParts, places: Places) -> None:
     """
     rows, head_dim = places.rows, parts.head_norms.shape[1]
     num_heads = parts.num_heads + 2 * parts.num_kv_heads
-    _ROTATE_AND_STORE.launch(
+    kernel = _storing(parts.num_heads, parts.num_kv_heads, head_dim, rows.page_tokens)
+    kernel.launch(
         (qkv.shape[0], triton.cdiv(num_heads, HEADS_PER_PROGRAM)),
         qkv,
         parts.head_norms,
@@ -81,11 +80,17 @@ def store_heads(qkv: Tensor, parts: AttentionParts, places: Places) -> None:
         parts.layer_id,
         parts.kv.num_layers,
         parts.eps,
-        QUERIES=parts.num_heads,
-        KEYS=parts.num_kv_heads,
+    )
+
+
+@cache
+def _storing(num_heads: int, num_kv_heads: int, head_dim: int, page_tokens: int) -> CardKernel:
+    return CardKernel(
+        jit.rotate_and_store,
+        QUERIES=num_heads,
+        KEYS=num_kv_heads,
         D=head_dim,
         HALF=triton.next_power_of_2(head_dim // 2),
-        PAGE=rows.page_tokens,
+        PAGE=page_tokens,
         HEADS=HEADS_PER_PROGRAM,
-        num_warps=4,
     )

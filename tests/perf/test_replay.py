@@ -109,8 +109,7 @@ def test_prompts_when_the_host_reads_them_then_the_same_experts_stay(
 def read_by_host(host: DeviceResidency, routes: np.ndarray) -> None:
     """What `DevicePrefill` asks of the residency when it streams a prompt."""
     host.begin()
-    there = [host.resident(layer) for layer in range(LAYERS)]
-    missing = [[e for e in range(EXPERTS) if e not in whole] for whole in there]
+    missing = [np.flatnonzero(slots == NO_SLOT).tolist() for slots in host.slots()]
     groups = plan_groups(missing, UNIT_BYTES, 2 * EXPERTS)
     for layer in range(LAYERS):
         ids = torch.from_numpy(routes[:, layer])

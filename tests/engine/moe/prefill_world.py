@@ -7,10 +7,12 @@ wrote it. Both are checked at the call, whatever the timing would have been.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from engine.moe.device_prefill import DevicePrefill, PrefillOptions
 from engine.moe.router import Routing
+from kernels.cuda.residency import NO_SLOT
 from kernels.device.fake import FakeDevice, FakeEvent
 from kernels.reference.grouped import ReferenceGrouped
 from tests.engine.moe.world import EXPERTS, LAYERS, LAYOUT, TOP_K, make_pool
@@ -29,13 +31,14 @@ class Slots:
             self.owner[record] = slot
             self.memory[slot] = pool.record(record)
 
-    def resident(self, moe_layer: int) -> Mapping[int, int]:
-        base = moe_layer * self.pool.num_experts
-        mine = range(base, base + self.pool.num_experts)
-        return {record - base: slot for record, slot in self.owner.items() if record in mine}
+    def slots(self):
+        found = np.full(self.pool.num_records, NO_SLOT, np.int32)
+        for record, slot in self.owner.items():
+            found[record] = slot
+        return found.reshape(self.pool.num_layers, -1)
 
-    def slot_address(self, slot: int) -> int:
-        return self.memory.data_ptr() + slot * self.pool.layout.record_bytes
+    def addresses(self, slots):
+        return self.memory.data_ptr() + slots.astype(np.int64) * self.pool.layout.record_bytes
 
     def slot(self, slot: int) -> torch.Tensor:
         return self.memory[slot]

@@ -1,12 +1,16 @@
 """The experts of captured steps as the host sees them: on the fake device, without kernels."""
 
 import ctypes
+from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
 
+from engine.moe import device_experts, device_prefill
 from engine.moe.arena import ExpertArena
 from engine.moe.device_experts import DeviceExperts, DeviceParts
+from engine.moe.device_planner import PrefillRates
 from engine.moe.device_prefill import DevicePrefill, PrefillOptions
 from engine.moe.device_residency import DeviceResidency
 from engine.moe.pool import ExpertPool
@@ -69,15 +73,21 @@ class Threads:
         self.closed += 1
 
 
-def parts_on(device: FakeDevice, threads: Threads) -> DeviceParts:
+def parts_on(
+    device: FakeDevice,
+    threads: Threads,
+    slots: int = SLOTS,
+    loading: Literal["auto", "stream", "demand"] = "auto",
+) -> DeviceParts:
     """Everything that experts are built from."""
     buffer = device.host_buffer(RECORDS * LAYOUT.record_bytes)
     pool = ExpertPool(LAYOUT, LAYERS, EXPERTS, buffer)
-    arena = ExpertArena(device, LAYOUT, RECORDS, SLOTS)
-    state = MoeState(SHAPE, torch.device("cpu"), SLOTS)
+    arena = ExpertArena(device, LAYOUT, RECORDS, slots)
+    state = MoeState(SHAPE, torch.device("cpu"), slots)
     residency = DeviceResidency(state, arena, EXPERTS)
     kernel = ReferenceGrouped(LAYOUT, torch.device("cpu"), torch.float32)
-    prefill = DevicePrefill(pool, residency, device, kernel, PrefillOptions(staging_records=4))
+    options = PrefillOptions(staging_records=4, loading=loading)
+    prefill = DevicePrefill(pool, residency, device, kernel, options)
     memory = torch.zeros(ctypes.sizeof(StepReport), dtype=torch.uint8)
     report = StepReport.from_address(memory.data_ptr())
     return DeviceParts(pool, arena, state, prefill, residency, threads, report, (memory,))
@@ -136,4 +146,41 @@ def test_prompt_of_several_chunks_then_its_last_experts_move_to_slots_of_every_l
     tables, parts = state.snapshot(), experts._parts
     for slot, record in enumerate(tables.owner[:SLOTS].tolist()):
         assert parts.arena.slot(slot).equal(parts.pool.record(record))
+    experts.close()
+
+
+def test_prompts_teach_how_many_experts_their_tokens_route() -> None:
+    """Of those that were missing: two of eight in each layer, then none; both ways of loading."""
+    for loading in ("stream", "demand"):
+        device = FakeDevice()
+        parts = parts_on(device, Threads(), loading=loading)
+        experts = DeviceExperts(parts, MissPolicy.TWO_ENDED, None, device)
+        chunk(experts, (0, 1), last=True)
+        learned = PrefillRates().with_routes(40, 2, EXPERTS, 2 / EXPERTS).variety
+        assert learned < PrefillRates().variety
+        assert parts.prefill.rates.variety == learned
+        chunk(experts, (0, 1), last=True)
+        assert parts.prefill.rates.variety == learned
+        experts.close()
+
+
+@pytest.mark.parametrize("slots", [RECORDS - 1, RECORDS])
+def test_prompt_when_every_expert_finds_a_slot_then_no_layer_waits_for_its_routes(
+    monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
+    """Nothing is left to choose: neither who is worth a slot, nor who was used last."""
+    read: list[str] = []
+
+    def noting(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        return lambda *given: (read.append(name), function(*given))[1]
+
+    monkeypatch.setattr(device_experts, "prompt_uses", noting("uses", device_experts.prompt_uses))
+    monkeypatch.setattr(device_prefill, "hotness", noting("heat", device_prefill.hotness))
+    device = FakeDevice()
+    parts = parts_on(device, Threads(), slots)
+    experts = DeviceExperts(parts, MissPolicy.TWO_ENDED, None, device)
+    for _ in range(2):
+        chunk(experts, (0, 1), last=True)
+    assert set(read) == (set() if slots == RECORDS else {"uses", "heat"})
+    assert len(parts.state.snapshot().resident()) == slots
     experts.close()

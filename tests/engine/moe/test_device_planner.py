@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.moe import device_planner
 from engine.moe.device_planner import (
     BRIDGE_BYTES,
     MAX_GROUPS,
@@ -17,6 +16,7 @@ from engine.moe.device_planner import (
     plan_groups,
     plan_layer,
     prefers_demand,
+    routed_share,
     stream_seconds,
     tile_bounds,
 )
@@ -177,7 +177,7 @@ rates = st.builds(
 def test_demand_is_chosen_where_it_is_forecast_to_be_faster(tokens, top_k, experts, missing, rate):
     """The choice is the comparison; more tokens never turn streaming back into demand loading."""
     chosen = prefers_demand(tokens, top_k, experts, missing, rate)
-    share = device_planner.distinct_share(tokens, top_k, experts)
+    share = routed_share(tokens, top_k, experts, rate.variety)
     faster = demand_seconds(missing, share, rate) < stream_seconds(missing, rate)
     assert chosen == faster
     if not chosen:
@@ -201,6 +201,35 @@ def test_rates_learn_from_what_happened():
     assert old.with_link(0, 1.0) == old == old.with_link(10, 0.0)
     assert old.with_layer(-1.0) == old
     assert old.with_layer(700e-6).layer_s == pytest.approx(400e-6)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 64), st.integers(1, 8), st.integers(16, 256), st.floats(0.05, 1.0))
+def test_variety_is_found_from_the_share_that_it_leads_to(tokens, top_k, experts, variety):
+    """Told often enough what a chunk has routed, the forecast of that chunk is that share."""
+    share = routed_share(tokens, top_k, experts, variety)
+    seen = PrefillRates()
+    for _ in range(60):
+        seen = seen.with_routes(tokens, top_k, experts, share)
+    if 0.02 <= share <= 0.98:
+        assert routed_share(tokens, top_k, experts, seen.variety) == pytest.approx(share, abs=1e-3)
+    else:
+        assert seen == PrefillRates()
+
+
+def test_variety_is_not_learned_from_chunks_that_say_nothing():
+    """All or none of the missing experts, and models whose tokens route to all of them."""
+    rates = PrefillRates()
+    for share in (0.0, 1.0):
+        assert rates.with_routes(64, 8, 128, share) == rates
+    assert rates.with_routes(64, 8, 8, 0.5) == rates
+    assert routed_share(1, 8, 8, 0.4) == 1.0
+
+
+@pytest.mark.parametrize(("tokens", "seen"), [(8, 0.194), (64, 0.668), (256, 0.925)])
+def test_share_of_recorded_routes_is_forecast(tokens, seen):
+    """What a recorded text routed of the three quarters of the experts that were not resident."""
+    assert routed_share(tokens, 8, 128, PrefillRates().variety) == pytest.approx(seen, abs=0.04)
 
 
 @settings(deadline=None)

@@ -124,6 +124,55 @@ def test_everything_resident_copies_nothing_and_reads_no_routes():
         assert world.slots.offers == []
 
 
+def test_everything_resident_and_unmoved_then_tables_are_not_sent_again(exact_runs, monkeypatch):
+    """They are as soon as a record moved, and behind a chunk whose tables named the ring."""
+    device, chunk = FakeDevice(), chunk_of(5)
+
+    def refuse(*_given):
+        raise MemoryError
+
+    def uploads():
+        device.calls.clear()
+        got = world.run(chunk)
+        return got, sum(what == "copy" for what, _ in device.calls)
+
+    with PrefillWorld(range(RECORDS), num_slots=RECORDS, device=device) as world:
+        owner, memory = world.slots.owner, world.slots.memory
+        first, sent = uploads()
+        assert sent == 1
+        again, sent = uploads()
+        assert (same(again, first), sent) == (True, 0)
+        owner[1], owner[EXPERTS] = owner[EXPERTS], owner[1]
+        memory[[owner[1], owner[EXPERTS]]] = memory[[owner[EXPERTS], owner[1]]]
+        moved, sent = uploads()
+        assert (same(moved, first), sent) == (True, 1)
+        slot = owner.pop(2)
+        memory[slot] = 0
+        _, sent = uploads()  # one layer's record comes over the link, and stays
+        assert (sent, owner[2]) == (2, slot)
+        back, sent = uploads()
+        assert (same(back, first), sent) == (True, 1)
+        world.slots.memory = memory.clone()  # as a resize that moves all of it
+        memory.zero_()
+        with monkeypatch.context() as refusal:
+            refusal.setattr(world.prefill._tables, "upload", refuse)
+            with pytest.raises(MemoryError):
+                world.run(chunk)
+        elsewhere, sent = uploads()
+        assert (same(elsewhere, first), sent) == (True, 1)
+
+
+def test_chunk_that_is_given_up_leaves_nothing_for_the_next(exact_runs):
+    """What it had queued is read before its places and tables are written anew."""
+    chunk = chunk_of(6)
+    hidden, routings = chunk
+    with PrefillWorld() as world:
+        wanted = world.run(chunk)
+        world.prefill.start(6, 3)
+        world.prefill.forward(0, hidden, routings[0])
+        assert same(world.run(chunk), wanted)
+
+
 def test_copies_of_the_next_layers_are_queued_before_the_first_is_computed():
     """Layer l + 1 crosses the link while l computes: with room for two, both are queued at once."""
     device = FakeDevice()

@@ -1,5 +1,6 @@
 """What a prompt leaves in the slots: over the real tables, on the CPU, without kernels."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -40,8 +41,8 @@ def prompt(residency: DeviceResidency, uses: list[list[int]], groups: int = 1) -
     residency.begin()
     for layer, counts in enumerate(uses):
         residency.credit(layer, counts, 8)
-        there = residency.resident(layer)
-        missing = [r for r in layer_of(layer) if r % EXPERTS not in there]
+        there = residency.slots()[layer] != NO_SLOT
+        missing = [r for r in layer_of(layer) if not there[r % EXPERTS]]
         for part in range(groups):
             offered = missing[part::groups]
             residency.admit(offered, [float(counts[r % EXPERTS] > 2) for r in offered])
@@ -73,7 +74,7 @@ def test_free_slots_when_a_first_prompt_ran_then_every_layer_has_its_share():
     residency, _ = world(12)
     prompt(residency, [[1] * EXPERTS] * LAYERS, groups=4)
     residency.begin()
-    assert [len(residency.resident(layer)) for layer in range(LAYERS)] == [4, 4, 4]
+    assert (residency.slots() != NO_SLOT).sum(1).tolist() == [4, 4, 4]
 
 
 def test_everything_fits_when_it_ran_once_then_nothing_is_left_to_copy():
@@ -81,7 +82,50 @@ def test_everything_fits_when_it_ran_once_then_nothing_is_left_to_copy():
     residency, _ = world(RECORDS)
     prompt(residency, [[0] * 7 + [8]] * LAYERS)
     residency.begin()
-    assert residency.is_complete
+    assert (residency.slots() != NO_SLOT).all()
+
+
+def test_addresses_are_those_of_the_slots():
+    """Arithmetic in place of views."""
+    residency, _ = world(5)
+    slots = np.array([4, 0, 2], np.int32)
+    found = residency.addresses(slots)
+    assert found.dtype == np.int64
+    assert found.tolist() == [residency.slot(slot).data_ptr() for slot in slots.tolist()]
+
+
+def test_layer_with_most_missing_when_there_is_room_for_all_then_it_takes_what_it_needs():
+    """A slot for each expert: none needs to be kept for later layers, nobody loses one."""
+    residency, state = world(RECORDS)
+    assert residency.has_room_for_all
+    tables = state.snapshot()
+    for slot, record in enumerate(layer_of(1) + layer_of(2)):
+        tables.owner[slot], tables.slot_of[record] = record, slot
+        tables.valid[record] = tables.num_units
+    state.install(tables)
+    residency.begin()
+    given = residency.admit(layer_of(0), [0.0] * EXPERTS)
+    assert sorted(given) == layer_of(0)
+    residency.commit()
+    assert (state.snapshot().slot_of != NO_SLOT).all()
+    assert not world(RECORDS - 1)[0].has_room_for_all
+
+
+def test_prompt_that_changes_nothing_writes_nothing(monkeypatch):
+    """Not when it ends and not when it fails; uses that were counted are written in both cases."""
+    for close in (DeviceResidency.commit, DeviceResidency.abandon):
+        residency, state = world(RECORDS)
+        prompt(residency, [[1] * EXPERTS] * LAYERS)
+        written = []
+        monkeypatch.setattr(state, "install", written.append)
+        residency.begin()
+        residency.admit(layer_of(0), [1.0] * EXPERTS)  # they have slots
+        close(residency)
+        assert written == []
+        residency.begin()
+        residency.credit(0, [1] * EXPERTS, 8)
+        close(residency)
+        assert len(written) == 1
 
 
 def test_hot_expert_when_slots_are_full_then_it_replaces_a_colder_one():
@@ -115,9 +159,9 @@ def test_partly_filled_record_is_not_resident_for_a_prompt():
     tables.valid[3] = 0
     state.install(tables)
     residency.begin()
-    assert 3 not in residency.resident(0)
-    with pytest.raises(KeyError):
-        residency.resident(0)[3]
+    there = residency.slots() != NO_SLOT
+    assert not there[0, 3]
+    assert there.sum() == RECORDS - 1
 
 
 def test_prompt_when_it_died_elsewhere_then_nobody_trusts_overwritten_slots():

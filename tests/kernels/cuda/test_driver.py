@@ -131,6 +131,16 @@ def test_launch_when_it_needs_shared_memory_asks_for_what_it_needs(library):
     assert allowed == [48 << 10, 64 << 10]
 
 
+def test_launch_when_repeated_then_the_library_is_asked_for_the_function_once(library, monkeypatch):
+    """It makes a new object for each name; a prompt launches hundreds of kernels."""
+    function, asked, found = Module(b"cubin").function("kernel"), [], FakeLibrary.__getitem__
+    monkeypatch.setattr(FakeLibrary, "__getitem__", lambda s, n: (asked.append(n), found(s, n))[1])
+    for size in (10, 20, 30):
+        launch(function, shared_bytes=size)
+    assert [seen["shared"] for seen in library.launches if "shared" in seen] == [10, 20, 30]
+    assert asked.count("cuLaunchKernelEx") == 1
+
+
 @pytest.mark.parametrize(
     ("code", "error", "words"),
     [

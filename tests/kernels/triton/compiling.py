@@ -9,6 +9,7 @@ import triton.language as tl
 
 from kernels.layouts import RecordLayout
 from kernels.triton import dense_jit, grouped_jit
+from kernels.triton.grouped import SORT_BLOCK
 from kernels.triton.launch import compile_kernel
 from kernels.triton.tiles import Card, choose_tile
 
@@ -20,8 +21,10 @@ CARDS = {
     120: Card(101_376, native_fp8=True),
 }
 TYPES = {
-    **dict.fromkeys(("order", "row_starts", "block_starts", "block_ranks"), "*i32"),
+    **dict.fromkeys(("ids", "ranks", "order"), "*i32"),
+    **dict.fromkeys(("row_starts", "block_starts", "block_ranks"), "*i32"),
     **dict.fromkeys(("first", "last", "layer_id", "num_layers", "columns"), "i32"),
+    **dict.fromkeys(("num_routes", "num_ranks", "block_rows"), "i32"),
     **dict.fromkeys(("slots", "addresses"), "*i64"),
     **dict.fromkeys(("qkv", "hidden", "narrow", "norms", "weight", "pages"), "*bf16"),
     **dict.fromkeys(("cos", "sin", "scales", "wide", "rows", "weights"), "*fp32"),
@@ -39,7 +42,7 @@ def compile_one(kernel, facts, arch, warps=4, stages=3, **types):
 
 
 def grouped(arch, card):
-    """Both products, both encodings, every tile; then the merge."""
+    """Both products, both encodings, every tile; then the merge, and what sorts routes."""
     for encoding, group in (("bf16", 0), ("fp8_block", 128)):
         layout = RecordLayout(2048, 768, encoding, group)
         for average in (4, 32, 256):
@@ -65,14 +68,20 @@ def grouped(arch, card):
             )
     facts = {"H": 2048, "K": 8, "COLUMNS": 1024}
     yield "merge", compile_one(grouped_jit.merge, facts, arch, out="*fp32")
+    facts = {"BLOCK": SORT_BLOCK}
+    yield "sort_routes", compile_one(grouped_jit.sort_routes, facts, arch, warps=8, stages=1)
+    yield "cut_blocks", compile_one(grouped_jit.cut_blocks, {"SIZE": 256}, arch, stages=1)
 
 
 def dense(arch, card):
-    """Norm, heads, dequantisation."""
+    """Norm, heads, the choice of experts, dequantisation."""
     facts = {"H": 2048, "BLOCK": 2048, "WIDE": True}
     yield "rms_norm", compile_one(dense_jit.rms_norm, facts, arch, x="*fp32")
     facts = {"QUERIES": 32, "KEYS": 4, "D": 128, "HALF": 64, "PAGE": 16, "HEADS": 8}
     yield "rotate_and_store", compile_one(dense_jit.rotate_and_store, facts, arch)
+    facts = {"E": 128, "K": 8, "SIZE": 128}
+    types = {"scores": "*fp32", "ids": "*i32"}
+    yield "take_best", compile_one(dense_jit.take_best, facts, arch, warps=1, stages=1, **types)
     facts = {"GROUP": 128, "NATIVE": card.native_fp8, "BLOCK": 1024}
     yield "dequantise", compile_one(dense_jit.dequantise, facts, arch, out="*bf16")
 

@@ -18,6 +18,7 @@ from kernels.reference.dense import (
 )
 from kernels.reference.routing import topk_softmax
 from kernels.steps import AttentionParts, RouterParts
+from kernels.triton import dense
 from kernels.triton.dense import CardLinear, attend, dequantise, rms_norm, rms_norm_twice
 from kernels.triton.steps import CardAttentionChunk, CardRouterStep, store_heads
 from kernels.weights import DenseWeight
@@ -80,6 +81,27 @@ def test_linear_takes_weights_as_stored():
         got = linear(x.to(DEVICE))
         assert got.dtype == DTYPE
         close(got, x.double() @ exact.double().T)
+
+
+@pytest.mark.parametrize("num_experts", [4, 60, 128])
+@pytest.mark.parametrize(("top_k", "normalise", "scale"), [(1, True, 1.0), (4, False, 2.5)])
+def test_choice_has_the_bits_of_a_stable_sort(num_experts, top_k, normalise, scale):
+    """Ties, scores that underflow to zero, one certain expert, and a token that is not a number."""
+    logits = draw(64, num_experts, seed=21, scale=4.0)
+    logits[:16] = logits[:16].round()
+    logits[16:24] *= 100.0
+    logits[24] = 0.0
+    logits[25] = float("nan")
+    logits = logits.to(DEVICE)
+    got = dense.topk_softmax(logits, top_k, normalise, scale)
+    wanted = topk_softmax(logits, top_k, normalise, scale)
+    for one, other in zip(got, wanted, strict=True):
+        assert (one.dtype, one.shape, one.is_contiguous()) == (other.dtype, other.shape, True)
+        assert torch.equal(
+            one.nan_to_num(-1.0) if one.is_floating_point() else one,
+            other.nan_to_num(-1.0) if other.is_floating_point() else other,
+        )
+    assert got[0][25].tolist() == list(range(top_k))
 
 
 def test_router_takes_float32_logits_of_the_unrounded_norm():
@@ -163,6 +185,40 @@ class Pages:
         taken = self.values.view(self._shape)[rows.reads[sequence][layer_id]]
         keys, values = taken.view(2, -1, *self._shape[2:]).unbind(0)
         return keys[: rows.lengths[sequence]], values[: rows.lengths[sequence]]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "context", "head_dim", "direct"),
+    [(7, 7, 32, True), (5, 12, 32, True), (7, 7, 36, False), (12, 12, 32, False)],
+)
+def test_attention_asks_flash_itself_where_torch_would(
+    monkeypatch, tokens, context, head_dim, direct
+):
+    """Not for heads that torch pads, nor for prompts that cuDNN plans; the causal end is the last.
+
+    The same question decides as in torch: a causal mask only where queries and keys are as many.
+    """
+    asked, called = [], []
+
+    def usable(params):
+        asked.append(params.is_causal)
+        return True
+
+    def flash(q, k, v, *rest, scale):
+        called.append(rest)
+        out = attention_prefill(*(one[0].transpose(0, 1) for one in (q, k, v)), scale)
+        return (out.transpose(0, 1).unsqueeze(0),)
+
+    monkeypatch.setattr(dense, "can_use_flash_attention", usable)
+    monkeypatch.setattr(dense, "_FLASH", flash)
+    monkeypatch.setattr(dense, "PLANNED_TOKENS", 10)
+    queries = draw(tokens, 4, head_dim, seed=31)
+    keys, values = draw(context, 4, head_dim, seed=32).split(2, 1)
+    if direct or tokens == context:
+        got = attend(queries, keys, values, 0.2)
+        close(got, attention_prefill(queries, keys, values, 0.2), 1e-5)
+    assert called == [(0.0, True, False)] * direct
+    assert asked == [tokens == context] * direct
 
 
 def test_chunks_of_a_prompt_agree_with_the_whole_prompt():

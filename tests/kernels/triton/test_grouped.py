@@ -17,7 +17,7 @@ from kernels.grouped import RecordTable
 from kernels.layouts import RecordLayout
 from kernels.reference.grouped import ReferenceGrouped
 from kernels.reference.records import unpack_record
-from kernels.triton.grouped import TritonGrouped, sort_routes
+from kernels.triton.grouped import SORT_BLOCK, SortedRoutes, TritonGrouped, sort_routes
 from tests.kernels.triton.where import DEVICE, interpreted, on_card
 from tests.support.experts import random_record
 
@@ -201,7 +201,7 @@ def test_sorted_routes_name_every_route_once_in_blocks_of_one_rank(tokens, exper
     generator = torch.Generator().manual_seed(tokens * 100 + experts)
     ids = torch.randint(experts, (tokens, top_k), generator=generator, dtype=torch.int32)
     ranks = torch.randperm(experts, generator=generator).to(torch.int32)
-    made = sort_routes(ids, ranks, rows)
+    made = SortedRoutes(*(one.cpu() for one in sort_routes(ids.to(DEVICE), ranks.to(DEVICE), rows)))
     keys = ranks[ids.flatten()]
     assert sorted(made.order.tolist()) == list(range(tokens * top_k))
     assert keys[made.order].tolist() == sorted(keys.tolist())
@@ -213,6 +213,21 @@ def test_sorted_routes_name_every_route_once_in_blocks_of_one_rank(tokens, exper
         assert last - first == -(-len(mine) // rows)
         assert made.block_ranks[first:last].tolist() == [rank] * int(last - first)
     assert made.block_starts[-1] <= len(made.block_ranks)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (700, 4), (512, 8)])
+def test_sorted_routes_have_the_order_of_a_stable_sort(shape):
+    """Also where there are more than one program looks at together; ids may be a part of more."""
+    generator = torch.Generator().manual_seed(shape[0])
+    wide = torch.randint(6, (shape[0], shape[1] + 2), generator=generator, dtype=torch.int32)
+    ids, ranks = wide.to(DEVICE)[:, 1:-1], torch.randperm(7, generator=generator).to(torch.int32)
+    made = sort_routes(ids, ranks.to(DEVICE), 16)
+    assert SORT_BLOCK < 700 * 4
+    keys, order = ranks[ids.cpu().flatten()].sort(stable=True)
+    counts = torch.bincount(keys, minlength=7)
+    assert torch.equal(made.order.cpu(), order.to(torch.int32))
+    assert made.row_starts.tolist() == [0, *counts.cumsum(0).tolist()]
+    assert made.block_starts.tolist() == [0, *(-(-counts // 16)).cumsum(0).tolist()]
 
 
 # --- compiled, on a card ----------------------------------------------------------------------

@@ -20,9 +20,8 @@ from kernels.triton.launch import (
     CardKernel,
     Compiled,
     counting,
-    kinds_of,
+    kinds_and_values,
     num_parameters,
-    values_of,
 )
 from tests.conftest import REPOSITORY
 
@@ -73,7 +72,7 @@ def card(monkeypatch):
     monkeypatch.setattr(launch, "Module", Module)
     monkeypatch.setattr(launch, "architecture", lambda index: f"sm_12{index - 1}")
     monkeypatch.setattr(launch, "compile_kernel", compile_kernel)
-    monkeypatch.setattr("kernels.device.cuda.stream_handle", lambda device: 77)
+    monkeypatch.setattr(launch, "_streams", lambda: lambda index: 76 + index)
     return told
 
 
@@ -82,40 +81,43 @@ def test_kinds_are_types_and_what_16_divides():
     kernel = stand_in("x", "N", "y", "first", "rows", "eps", plain=("first",))
     x = torch.zeros(64, dtype=torch.bfloat16)
     counts = counting(kernel, {"N": 3})
-    kinds = kinds_of(counts, (x, x[1:], 32, 32, 0.5))
-    assert kinds == (
+    kinds, _ = kinds_and_values(counts, (x, x[1:], 32, 32, 0.5))
+    assert kinds == [
         ("*bf16", True), ("*bf16", False), ("i32", False), ("i32", True), ("fp32", False)
-    )  # fmt: skip
-    assert kinds_of((True,), (2**31,)) == (("i64", True),)
-    with pytest.raises(ValueError, match="argument 2 is"):
-        kinds_of(counts, (x, x))
+    ]  # fmt: skip
+    assert kinds_and_values((True,), (2**31,))[0] == [("i64", True)]
+    for given in ((x, x), (x, x, 1, 1, 0.5, 1)):
+        with pytest.raises(ValueError, match="argument 2 is"):
+            kinds_and_values(counts, given)
 
 
 def test_values_are_of_the_width_that_was_compiled():
-    """A pointer, a float and both integers; null pointers for the scratch of the compiler."""
+    """A pointer, a float and both integers."""
     x = torch.zeros(4)
-    kinds = (("*fp32", True), ("fp32", False), ("i32", True), ("i64", True))
-    values = values_of(kinds, (x, 0.25, -5, 2**33), 2)
+    _, values = kinds_and_values((True,) * 4, (x, 0.25, -5, 2**33))
     assert [type(one) for one in values] == [
-        ctypes.c_void_p, ctypes.c_float, ctypes.c_int, ctypes.c_longlong,
-        ctypes.c_void_p, ctypes.c_void_p,
+        ctypes.c_void_p, ctypes.c_float, ctypes.c_int, ctypes.c_longlong
     ]  # fmt: skip
-    assert [one.value for one in values] == [x.data_ptr(), 0.25, -5, 2**33, None, None]
+    assert [one.value for one in values] == [x.data_ptr(), 0.25, -5, 2**33]
 
 
 def test_launch_compiles_once_for_each_kind_of_arguments(card):
-    """The tensor's card and torch's stream there; an unaligned view is another compilation."""
-    kernel = CardKernel(stand_in("x", "count", "N", plain=("count",)))
+    """The tensor's card and torch's stream there; an unaligned view is another compilation.
+
+    Null pointers stand behind the arguments, for the scratch of the compiler.
+    """
+    kernel = stand_in("x", "count", "N", plain=("count",))
+    five = CardKernel(kernel, num_warps=8, num_stages=2, N=5)
     x = on_card(torch.zeros(64))
-    kernel.launch((3,), x, 16, num_warps=8, num_stages=2, N=5)
-    kernel.launch((3, 2), x, 7, num_warps=8, num_stages=2, N=5)
-    kernel.launch((1, 2, 3), x[1:], 7, num_warps=8, num_stages=2, N=5)
-    kernel.launch((1,), x, 7, num_warps=4, num_stages=2, N=6)
+    five.launch((3,), x, 16)
+    five.launch((3, 2), x, 7)
+    five.launch((1, 2, 3), x[1:], 7)
+    CardKernel(kernel, num_warps=4, num_stages=2, N=6).launch((1,), x, 7)
     aligned, unaligned = ("*fp32", True), ("*fp32", False)
     assert card.compiled == [
-        ((aligned, ("i32", False)), {"N": 5}, 120, 8, 2),
-        ((unaligned, ("i32", False)), {"N": 5}, 120, 8, 2),
-        ((aligned, ("i32", False)), {"N": 6}, 120, 4, 2),
+        ([aligned, ("i32", False)], {"N": 5}, 120, 8, 2),
+        ([unaligned, ("i32", False)], {"N": 5}, 120, 8, 2),
+        ([aligned, ("i32", False)], {"N": 6}, 120, 4, 2),
     ]
     at = x.data_ptr()
     assert card.launched == [
@@ -159,7 +161,14 @@ def test_prompts_run_on_torch_where_triton_cannot_compile(monkeypatch, caplog):
     monkeypatch.setattr(trial, "interpreted", lambda: False)
     monkeypatch.setattr(trial, "compile_kernel", refuse)
     for _ in range(2):
-        for op in ("grouped_experts", "linear", "attention_chunk", "router_step", "rms_norm"):
+        for op in (
+            "route",
+            "grouped_experts",
+            "linear",
+            "attention_chunk",
+            "router_step",
+            "rms_norm",
+        ):
             choice = registry.choose(op, "cuda:0", dtype=torch.bfloat16)
             assert choice.name == "reference"
             assert "not triton: it cannot compile: ptxas: Permission denied" in choice.reason
@@ -204,3 +213,27 @@ def test_launch_when_the_grid_is_empty_then_nothing_is_asked_of_the_driver() -> 
     """A chunk that wants no token norms no row; the driver refuses a grid of nothing."""
     for grid in ((0,), (0, 4), (4, 0)):
         CardKernel(stand_in("x")).launch(grid, torch.zeros(0))
+
+
+def test_launch_when_another_dtype_or_card_comes_then_it_is_loaded_anew(card):
+    """What is kept holds for its own kind of arguments, and for the card it was loaded on."""
+    kernel = CardKernel(stand_in("x"))
+    first, half = on_card(torch.zeros(64)), on_card(torch.zeros(64, dtype=torch.bfloat16))
+    for x in (first, half, first, half):
+        kernel.launch((1,), x)
+    CARD_2 = torch.device("cuda:2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "device", property(lambda self: CARD_2))
+        kernel.launch((1,), first)
+    assert [(image, index, stream) for image, index, *_, stream in card.launched] == [
+        (b"1", 1, 77), (b"2", 1, 77), (b"1", 1, 77), (b"2", 1, 77), (b"3", 2, 78)
+    ]  # fmt: skip
+    assert [kinds for kinds, *_ in card.compiled] == [
+        [("*fp32", True)], [("*bf16", True)], [("*fp32", True)]
+    ]  # fmt: skip
+
+
+def test_launch_when_no_tensor_says_where_then_it_is_refused(card):
+    """The first argument names the card."""
+    with pytest.raises(TypeError, match="first argument"):
+        CardKernel(stand_in("x")).launch((1,), 5)

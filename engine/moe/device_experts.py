@@ -255,8 +255,8 @@ class DeviceExperts:
                 prefill.start(num_tokens, top_k, last_chunk and not residency.has_room_for_all)
             if not residency.has_room_for_all:
                 uses = prompt_uses(routing.ids, self._parts.pool.num_experts)
-                residency.credit(moe_layer, uses, num_tokens)
-                routed = [expert for expert, use in enumerate(uses) if use]
+                residency.credit(moe_layer, uses.uses, num_tokens)
+                routed = [expert for expert, count in enumerate(uses.counts) if count]
                 prefill.note_routes(moe_layer, num_tokens, top_k, routed)
             output = prefill.forward(moe_layer, hidden, routing)
             if moe_layer + 1 == self._parts.pool.num_layers:

@@ -20,8 +20,7 @@ LEARNING = 0.25  # weight of the newest measurement
 # each other, times 0.33 to 0.41 (8 to 256 tokens, 128 experts, top 8, a quarter resident).
 KINSHIP = 0.7
 VARIETY = 0.37
-LEAST_VARIETY = 0.02
-INFORMATIVE = (0.02, 0.98)  # shares of the missing experts that say something about the routes
+INFORMATIVE = (0.02, 0.98)  # shares of the missing experts; those beyond are bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +242,17 @@ class PrefillRates:
     def with_routes(
         self, num_tokens: int, top_k: int, num_experts: int, share: float
     ) -> "PrefillRates":
-        """Learn from the `share` of the missing experts that a chunk has routed."""
+        """Learn from the `share` of the missing experts that a chunk has routed.
+
+        Nearly all says that variety is that or more, nearly none that it is that or less.
+        """
         least, most = INFORMATIVE
         apart = _apart(num_tokens, top_k, num_experts)
-        if not least <= share <= most or not math.isfinite(apart):
+        if not math.isfinite(apart):
             return self
-        found = max(LEAST_VARIETY, -math.log(1.0 - share) / apart)
+        found = -math.log(1.0 - min(max(share, least), most)) / apart
+        if (share > most and found < self.variety) or (share < least and found > self.variety):
+            return self
         return replace(self, variety=_blend(self.variety, found))
 
 

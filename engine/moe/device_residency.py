@@ -6,6 +6,7 @@ written back here as a whole. Knows slots and worth, not tokens or copies. Calle
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from kernels.cuda.residency import FREE, NO_SLOT, Residency
 PROMPT_USE = 0.3  # of a use in decode: prompts name what replies do not go on with
 PROMPT_LOSS = 0.99  # what a use still counts once a further token of the prompt was read
 _WHOLE = 1024.0  # a use in fixed point: sums are then the same in any order
+_ROUTE = 2.0**30  # above what the uses of the longest chunk add up to
 _LEAST_SCORE = np.float32(2.0**-100)  # of what was ever used
 
 
@@ -165,14 +167,24 @@ def _evict(tables: Residency, record: int) -> int:
     return slot
 
 
-def prompt_uses(ids: torch.Tensor, num_experts: int) -> list[float]:
-    """Return the routes to each expert of a layer, each weighing less the earlier its token.
+class PromptUses(NamedTuple):
+    """What a prompt chunk routes in one layer, by expert.
 
-    Waits for the router. Shapes: ids [T, K] -> [E].
+    Attributes:
+        uses: routes, each weighing less the earlier its token.
+        counts: routes.
     """
+
+    uses: list[float]
+    counts: list[int]
+
+
+def prompt_uses(ids: torch.Tensor, num_experts: int) -> PromptUses:
+    """Return the uses of a layer's experts. Waits for the router. Shapes: ids [T, K]."""
     num_tokens, top_k = ids.shape
     ages = torch.arange(num_tokens - 1, -1, -1, device=ids.device)
-    weights = (PROMPT_LOSS**ages * _WHOLE).round().to(torch.float64)
+    # One sum for both: a route weighs at most _WHOLE, and a double holds 2^53 of them.
+    weights = (PROMPT_LOSS**ages * _WHOLE).round().to(torch.float64) + _ROUTE
     sums = torch.bincount(ids.flatten(), weights.repeat_interleave(top_k), minlength=num_experts)
-    uses: list[float] = (sums / _WHOLE).tolist()
-    return uses
+    counts, uses = zip(*(divmod(both, _ROUTE) for both in sums.tolist()), strict=True)
+    return PromptUses([use / _WHOLE for use in uses], [int(count) for count in counts])

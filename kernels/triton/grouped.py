@@ -9,7 +9,7 @@ the activation between the products is rounded once. The reference is `kernels.r
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -72,10 +72,16 @@ class TritonGrouped:
             triton.cdiv(layout.intermediate, tile.columns),
             triton.cdiv(layout.hidden, tile.down_columns),
             triton.cdiv(layout.hidden, columns),
-            CardKernel(jit.gate_up, K=top_k, COLUMNS=tile.columns, num_stages=tile.stages, **facts),
-            CardKernel(jit.down, COLUMNS=tile.down_columns, num_stages=tile.down_stages, **facts),
-            CardKernel(jit.merge, H=layout.hidden, K=top_k, COLUMNS=columns),
+            _built(jit.gate_up, K=top_k, COLUMNS=tile.columns, num_stages=tile.stages, **facts),
+            _built(jit.down, COLUMNS=tile.down_columns, num_stages=tile.down_stages, **facts),
+            _built(jit.merge, H=layout.hidden, K=top_k, COLUMNS=columns),
         )
+
+
+@cache
+def _built(kernel: Any, **constants: Any) -> CardKernel:  # noqa: ANN401 - see CardKernel
+    """Return the process's one kernel with these constants: a model loaded anew finds it loaded."""
+    return CardKernel(kernel, **constants)
 
 
 class _Products(NamedTuple):

@@ -85,8 +85,9 @@ class CardKernel:
     def launch(self, grid: Sequence[int], *arguments: Tensor | int | float) -> None:
         """Queue it on torch's stream of the card that the first argument lies on.
 
-        `arguments` in the order of the kernel's own, without its constants. An empty grid is no
-        launch, which the driver would refuse: a chunk that wants no token has no rows for the head.
+        `arguments` in the order of the kernel's own, without its constants; numbers are Python's.
+        An empty grid is no launch, which the driver would refuse: a chunk that wants no token has
+        no rows for the head.
 
         Raises: KernelError if it cannot be compiled or launched.
         """

@@ -113,7 +113,7 @@ def read_by_host(host: DeviceResidency, routes: np.ndarray) -> None:
     groups = plan_groups(missing, UNIT_BYTES, 2 * EXPERTS)
     for layer in range(LAYERS):
         ids = torch.from_numpy(routes[:, layer])
-        host.credit(layer, prompt_uses(ids, EXPERTS), len(routes))
+        host.credit(layer, prompt_uses(ids, EXPERTS).uses, len(routes))
         heat = hotness(routes[-64:, layer].tolist())
         for group in groups:
             if group.layer == layer:

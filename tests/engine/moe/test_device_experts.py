@@ -160,7 +160,8 @@ def test_prompts_teach_how_many_experts_their_tokens_route() -> None:
         assert learned < PrefillRates().variety
         assert parts.prefill.rates.variety == learned
         chunk(experts, (0, 1), last=True)
-        assert parts.prefill.rates.variety == learned
+        fallen = PrefillRates(variety=learned).with_routes(40, 2, EXPERTS, 0.0).variety
+        assert parts.prefill.rates.variety == fallen < learned
         experts.close()
 
 

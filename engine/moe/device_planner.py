@@ -107,16 +107,23 @@ class _Ring:
         limit = max(1, -(-total // wanted))
         if total > self._size:
             limit = min(limit, self._size // 2)
+        bridge = BRIDGE_BYTES // self._record_bytes
         pieces: list[list[tuple[int, int]]] = []
-        piece: list[int] = []
+        runs: list[tuple[int, int]] = []
+        size = 0  # of the runs; an expert may bring a gap along
         for expert in experts:
-            runs = coalesce([*piece, expert], self._record_bytes)
-            if piece and _records(runs) > limit:
-                pieces.append(list(coalesce(piece, self._record_bytes)))
-                piece = []
-            piece.append(expert)
-        if piece:
-            pieces.append(list(coalesce(piece, self._record_bytes)))
+            gap = expert - sum(runs[-1]) if runs else 0
+            more = 1 + gap if gap <= bridge else 1
+            if runs and size + more > limit:
+                pieces.append(runs)
+                runs, size, more = [], 0, 1
+            if runs and gap <= bridge:
+                runs[-1] = (runs[-1][0], runs[-1][1] + more)
+            else:
+                runs.append((expert, 1))
+            size += more
+        if runs:
+            pieces.append(runs)
         return pieces
 
     def _place(self, layer: int, experts: Sequence[int], piece: list[tuple[int, int]]) -> None:

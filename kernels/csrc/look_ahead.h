@@ -28,7 +28,7 @@ struct Fetched {
     };
     Unit unit[2 * kMostUnits];
     int units = 0;
-    uint32_t guess = 0;  // the newest one
+    uint32_t guess = 0;    // the newest one
     int of_guess = 0;      // units of it
     bool is_open = false;  // the last unit still has bytes to fetch, ..
     int64_t bytes = 0;     // .. these of it are there

@@ -53,15 +53,27 @@ class Group:
 
 def coalesce(experts: Sequence[int], record_bytes: int) -> tuple[tuple[int, int], ...]:
     """Join ascending experts to runs (first, count), over gaps that cost less than a copy."""
-    bridge = BRIDGE_BYTES // record_bytes
     runs: list[tuple[int, int]] = []
     for expert in experts:
-        if runs and expert - sum(runs[-1]) <= bridge:
-            first = runs[-1][0]
-            runs[-1] = (first, expert + 1 - first)
-        else:
-            runs.append((expert, 1))
+        _join(runs, expert, _bridged(runs, expert, record_bytes))
     return tuple(runs)
+
+
+def _bridged(runs: Sequence[tuple[int, int]], expert: int, record_bytes: int) -> int | None:
+    """Return the records between the last run and an expert that continues it, None if none does.
+
+    A gap is copied along where that costs less than a copy of its own.
+    """
+    gap = expert - sum(runs[-1]) if runs else 0
+    return gap if runs and gap <= BRIDGE_BYTES // record_bytes else None
+
+
+def _join(runs: list[tuple[int, int]], expert: int, gap: int | None) -> None:
+    """Continue the last run over a gap, or begin one."""
+    if gap is None:
+        runs.append((expert, 1))
+    else:
+        runs[-1] = (runs[-1][0], runs[-1][1] + gap + 1)
 
 
 def plan_groups(
@@ -107,21 +119,16 @@ class _Ring:
         limit = max(1, -(-total // wanted))
         if total > self._size:
             limit = min(limit, self._size // 2)
-        bridge = BRIDGE_BYTES // self._record_bytes
         pieces: list[list[tuple[int, int]]] = []
         runs: list[tuple[int, int]] = []
-        size = 0  # of the runs; an expert may bring a gap along
+        size = 0  # of the runs
         for expert in experts:
-            gap = expert - sum(runs[-1]) if runs else 0
-            more = 1 + gap if gap <= bridge else 1
-            if runs and size + more > limit:
+            gap = _bridged(runs, expert, self._record_bytes)
+            if runs and size + 1 + (gap or 0) > limit:
                 pieces.append(runs)
-                runs, size, more = [], 0, 1
-            if runs and gap <= bridge:
-                runs[-1] = (runs[-1][0], runs[-1][1] + more)
-            else:
-                runs.append((expert, 1))
-            size += more
+                runs, size, gap = [], 0, None
+            _join(runs, expert, gap)
+            size += 1 + (gap or 0)
         if runs:
             pieces.append(runs)
         return pieces

@@ -21,7 +21,7 @@ MAIL_HEAD_BYTES = 4096
 REPLY_HEAD_BYTES = 4096
 MAIL_ALIGN_BYTES = 64
 AHEAD_BYTES = 0
-LOOK_AHEAD_BYTES = 600 << 10  # what 14 Xeon threads got in a layer's pause beside one H200
+LOOK_AHEAD_BYTES = 600 << 10  # beside one H200, 14 Xeon threads got 470 kB each in a pause
 _FLOAT_BYTES = 4
 
 

@@ -41,6 +41,11 @@ struct CallPlan {
     const uint8_t* unit(const Shape& shape, const Job& of, int i) const {
         return of.last_unit - (i - of.begin) * static_cast<int64_t>(shape.unit_bytes);
     }
+    // The unit's place in the list again.
+    int place(const Shape& shape, const Job& of, const uint8_t* unit) const {
+        return of.begin + static_cast<int>((of.last_unit - unit) /
+                                           static_cast<int64_t>(shape.unit_bytes));
+    }
     size_t sums(const Shape& shape, const Job& of, int i) const {
         return vector(of, i) * static_cast<size_t>(shape.padded);
     }

@@ -104,10 +104,12 @@ void Pool::work(size_t thread, uint32_t seen, uint32_t guess) {
 
 // --- waiting -------------------------------------------------------------------------------------
 
-uint32_t Pool::number() const { return shared_word(config_.mail->call).load(std::memory_order_acquire); }
+uint32_t Pool::number() const {
+    return shared_word(config_.mail->call).load(std::memory_order_acquire);
+}
 
-// Waits for a number other than `seen` and puts it there; false if the pool is closed. Meanwhile helps
-// with guesses at later calls.
+// Waits for a number other than `seen` and puts it there; false if the pool is closed. Meanwhile
+// helps with guesses at later calls.
 bool Pool::next_call(bool sentinel, uint32_t& seen, Fetched& fetched) {
     uint64_t heard = bell_;
     int64_t begin = nanoseconds();
@@ -248,8 +250,7 @@ uint32_t Pool::compute_fetched(const CallPlan& plan, uint32_t call, Workspace& w
         if (fetched.unit[n].guess == fetched.guess) fetched.end();
         if (!fetched.has(n, shape.unit_bytes)) continue;
         const CallPlan::Job& job = plan.job[k];
-        const int i = job.begin + static_cast<int>((job.last_unit - unit) /
-                                                   static_cast<int64_t>(shape.unit_bytes));
+        const int i = plan.place(shape, job, unit);
         if (i >= bound(plan, call)) continue;
         claim.fetch_add(kAheadUnit, std::memory_order_relaxed);  // before anybody can pass it
         FREETOKEN_CLAIM_GAP;
@@ -391,7 +392,8 @@ void Pool::publish(const CallPlan& plan, uint32_t call, int joined) {
     count(errors_, plan.error != CallError::none);
     count(busy_ns_, busy);
     count(spread_ns_, *std::max_element(begin, end) - seen_ns_ - mean);
-    shared_word(reply.claim).store(static_cast<uint64_t>(call + 1) << 32, std::memory_order_relaxed);
+    shared_word(reply.claim)
+        .store(static_cast<uint64_t>(call + 1) << 32, std::memory_order_relaxed);
     shared_word(reply.done).store(call, std::memory_order_release);
 }
 

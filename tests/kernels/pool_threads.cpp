@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pool.h"
+#include "shared_words.h"
 
 namespace {
 
@@ -21,11 +22,6 @@ using namespace freetoken;
 constexpr int kHidden = 80, kIntermediate = 160, kGroup = 16, kRecords = 5, kThreads = 4;
 constexpr int kCallsOfAPool = 40, kPools = 24;
 constexpr int64_t kAheadBytes = 1 << 16;
-
-template <class Word>
-std::atomic<Word>& shared(Word& word) {
-    return reinterpret_cast<std::atomic<Word>&>(word);
-}
 
 void require(bool condition, const char* what) {
     if (condition) return;
@@ -90,7 +86,7 @@ class Game {
             stop = true;
             ringer.join();
             pool.close();
-            if (shared(reply_.done) == call) check();
+            if (shared_word(reply_.done) == call) check();
         }
         require(units_ > 1000 && fetched_ > 1000, "the pool has its part, fetched or not");
     }
@@ -137,7 +133,7 @@ class Game {
             uint64_t first = random_() % (shape_.units + 2), record = random_() % (kRecords + 1);
             if (right && i < static_cast<int>(mail_.jobs))
                 first = mail_.job[i].first, record = mail_.job[i].record;
-            shared(mail_.ahead[i])
+            shared_word(mail_.ahead[i])
                 .store(number << 48 | first << 32 | record, std::memory_order_relaxed);
         }
         for (uint32_t i = random_() % 8; i; i--) std::this_thread::yield();
@@ -145,7 +141,7 @@ class Game {
 
     uint32_t publish() {
         const uint32_t call = mail_.call + 1;
-        shared(mail_.call).store(call, std::memory_order_release);
+        shared_word(mail_.call).store(call, std::memory_order_release);
         return call;
     }
 
@@ -153,11 +149,11 @@ class Game {
     void steal() {
         uint32_t taken[kMailWorkers] = {}, all = 0;
         const uint32_t most = random_() % 2 ? random_() % (list_ + 1) : 0;
-        while (shared(reply_.done).load(std::memory_order_acquire) != mail_.call) {
+        while (shared_word(reply_.done).load(std::memory_order_acquire) != mail_.call) {
             if (all < most && random_() % 8 == 0) {
                 const uint32_t worker = random_() % kMailWorkers;
                 all++;
-                shared(mail_.stolen[worker])
+                shared_word(mail_.stolen[worker])
                     .store(static_cast<uint64_t>(mail_.call) << 32 | ++taken[worker],
                            std::memory_order_release);
             }

@@ -204,6 +204,11 @@ def text_parts(text: str, reasoning: str = "") -> tuple[Part, ...]:
     return tuple(part for part in parts if part.text)
 
 
+def reply_place(chat_id: ChatId, parent: MessageId | None, model: str) -> Message:
+    """Return a reply by `model` of which nothing is there yet; the store gives it its id."""
+    return Message(MessageId(0), chat_id, parent, "assistant", (), model, MessageState.PARTIAL)
+
+
 def title_from(text: str) -> str:
     """Return a chat title: the first words of its first message, on one line."""
     words = text.split()

@@ -24,6 +24,7 @@ from app.services.chat_records import (
     ReplyFacts,
     SearchHit,
     StoreNotice,
+    reply_place,
 )
 from app.services.chat_rows import (
     CHAT_COLUMNS,
@@ -106,26 +107,7 @@ class ChatStore:
 
     def save_chat(self, chat: Chat) -> None:
         """Store all of a chat that a person sets; the leaf follows the messages."""
-        values = (
-            chat.title,
-            int(chat.pinned),
-            chat.system_prompt,
-            sampling_json(chat.sampling),
-            chat.draft,
-            encode(chat.files),
-            encode(chat.queued),
-            chat.preset,
-            chat.reasoning,
-            chat.id,
-        )
-        self._file.write(
-            lambda db: db.execute(
-                "UPDATE chats SET title = ?, pinned = ?, system_prompt = ?, sampling = ?,"
-                " draft = ?, files = ?, queued = ?,"
-                " preset = ?, reasoning = ? WHERE id = ?",
-                values,
-            )
-        )
+        self._file.write(lambda db: chat_tree.save_chat(db, chat))
 
     def add_whole(
         self, chat: Chat, messages: Sequence[Message], shown: Sequence[MessageId]
@@ -186,33 +168,27 @@ class ChatStore:
     def add_message(self, message: Message) -> Message:
         """Add a message below its parent and show it. Returns it with id and time filled in."""
         now = self._clock()
+        number = self._file.write(lambda db: chat_tree.append(db, message, now))
+        return replace(message, id=number, created=now)
 
-        def work(db: sqlite3.Connection) -> int:
-            cursor = db.execute(
-                "INSERT INTO messages(chat, parent, role, parts, model, state, facts, created)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    message.chat_id,
-                    message.parent,
-                    message.role,
-                    encode(message.parts),
-                    message.model,
-                    message.state,
-                    encode(message.facts),
-                    now,
-                ),
-            )
-            number = cursor.lastrowid or 0
-            if message.state is not MessageState.PARTIAL:
-                chat_tree.index(db, number)
-            db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (number, message.parent))
-            db.execute(
-                "UPDATE chats SET leaf = ?, updated = ? WHERE id = ?",
-                (number, now, message.chat_id),
-            )
-            return number
+    def add_turn(self, chat: Chat, question: Message, model: str) -> Message:
+        """Add a message and the place of its reply by `model`, and store the chat: all or none.
 
-        return replace(message, id=MessageId(self._file.write(work)), created=now)
+        A kill leaves neither a message that nothing answers nor one that is still a draft.
+
+        Returns:
+            The reply with id, parent and time filled in.
+        """
+        now = self._clock()
+
+        def work(db: sqlite3.Connection) -> Message:
+            parent = chat_tree.append(db, question, now)
+            reply = reply_place(question.chat_id, parent, model)
+            number = chat_tree.append(db, reply, now)
+            chat_tree.save_chat(db, chat)
+            return replace(reply, id=number, created=now)
+
+        return self._file.write(work)
 
     def begin_reply(self, message: Message, model: str) -> Message:
         """Mark a reply as being written by `model`; it may have text already, to be continued."""

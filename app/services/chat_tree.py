@@ -5,9 +5,10 @@ Only `chat_store` uses this; the functions take its open connection.
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from app.services.chat_records import Chat, Message, MessageId
+from app.services.chat_records import Chat, ChatId, Message, MessageId, MessageState
 from app.services.chat_rows import encode, sampling_json
 from app.services.chat_schema import searchable
 
@@ -18,6 +19,57 @@ def index(db: sqlite3.Connection, number: int) -> None:
     db.execute("DELETE FROM search WHERE rowid = ?", (number,))
     if row is not None and (text := searchable(row[0])):
         db.execute("INSERT INTO search(rowid, text) VALUES (?, ?)", (number, text))
+
+
+def insert(db: sqlite3.Connection, message: Message, created: float) -> MessageId:
+    """Add a row for a message, whatever its own id and time. Returns its id."""
+    cursor = db.execute(
+        "INSERT INTO messages(chat, parent, role, parts, model, state, facts, created)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            message.chat_id,
+            message.parent,
+            message.role,
+            encode(message.parts),
+            message.model,
+            message.state,
+            encode(message.facts),
+            created,
+        ),
+    )
+    return MessageId(cursor.lastrowid or 0)
+
+
+def append(db: sqlite3.Connection, message: Message, now: float) -> MessageId:
+    """Add a message below its parent and show it. Returns its id."""
+    number = insert(db, message, now)
+    if message.state is not MessageState.PARTIAL:
+        index(db, number)
+    db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (number, message.parent))
+    db.execute(
+        "UPDATE chats SET leaf = ?, updated = ? WHERE id = ?", (number, now, message.chat_id)
+    )
+    return number
+
+
+def save_chat(db: sqlite3.Connection, chat: Chat) -> None:
+    """Store all of a chat that a person sets; the leaf follows the messages."""
+    db.execute(
+        "UPDATE chats SET title = ?, pinned = ?, system_prompt = ?, sampling = ?,"
+        " draft = ?, files = ?, queued = ?, preset = ?, reasoning = ? WHERE id = ?",
+        (
+            chat.title,
+            int(chat.pinned),
+            chat.system_prompt,
+            sampling_json(chat.sampling),
+            chat.draft,
+            encode(chat.files),
+            encode(chat.queued),
+            chat.preset,
+            chat.reasoning,
+            chat.id,
+        ),
+    )
 
 
 def leaf_below(db: sqlite3.Connection, number: int) -> int:
@@ -80,24 +132,12 @@ def add_whole(
             chat.reasoning,
         ),
     )
-    chat_id, numbers = cursor.lastrowid or 0, dict[int | None, int | None]({None: None})
+    chat_id, numbers = cursor.lastrowid or 0, dict[int | None, MessageId | None]({None: None})
     for message in messages:
-        cursor = db.execute(
-            "INSERT INTO messages(chat, parent, role, parts, model, state, facts, created)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                chat_id,
-                numbers[message.parent],
-                message.role,
-                encode(message.parts),
-                message.model,
-                message.state,
-                encode(message.facts),
-                message.created,
-            ),
-        )
-        numbers[message.id] = cursor.lastrowid or 0
-        index(db, cursor.lastrowid or 0)
+        row = replace(message, chat_id=ChatId(chat_id), parent=numbers[message.parent])
+        number = insert(db, row, message.created)
+        numbers[message.id] = number
+        index(db, number)
     for parent, child in pairwise(shown):
         db.execute("UPDATE messages SET chosen = ? WHERE id = ?", (numbers[child], numbers[parent]))
     leaf = numbers[shown[-1]] if shown else None

@@ -18,6 +18,7 @@ from app.services.chat_records import (
     MessageId,
     MessageState,
     ReplyFacts,
+    reply_place,
     text_parts,
     title_from,
 )
@@ -312,21 +313,21 @@ class Conversation(QObject):
 
     def _ask(self, chat: Chat, parts: tuple[Part, ...], parent: MessageId | None) -> None:
         """Store the chat and a message of the person, and have it answered."""
-        question = self._store.add_message(Message(NO_MESSAGE, chat.id, parent, "user", parts))
-        self._store.save_chat(chat)
+        question = Message(NO_MESSAGE, chat.id, parent, "user", parts)
+        reply = self._store.add_turn(chat, question, self._model_name)
         if chat.id == self._chat.id:
             self._chat = chat
-        self._reply(chat, question.id)
+        self._answer(chat, reply)
         self.chats_changed.emit()
 
     def _reply(self, chat: Chat, parent: MessageId | None) -> None:
-        row = Message(
-            NO_MESSAGE, chat.id, parent, "assistant", (), self._model_name, MessageState.PARTIAL
-        )
-        row = self._store.add_message(row)
+        place = reply_place(chat.id, parent, self._model_name)
+        self._answer(chat, self._store.add_message(place))
+
+    def _answer(self, chat: Chat, reply: Message) -> None:
         if chat.id == self._chat.id:
             self._read_path()
-        self._begin(chat, row, continue_last=False)
+        self._begin(chat, reply, continue_last=False)
         if chat.id == self._chat.id:
             self.path_changed.emit()
 

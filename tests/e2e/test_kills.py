@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.services.chat_records import MessageState
+from app.services.chat_records import ChatId, MessageState
 from app.services.chat_store import ChatStore
 from app.services.settings import SettingsStore
 from engine.protocol.places import DataRoot
@@ -29,6 +29,7 @@ pytestmark = [
 ]
 COUNT = 50
 START_S, REPLY_S = 8.0, 4.0  # the longest from the start, or from the first message, to the kill
+ENDED = {MessageState.DONE, MessageState.INTERRUPTED}
 SEED = 20_261_130
 WAIT_S = 60.0
 
@@ -54,7 +55,7 @@ class Victim:
     def _read(self) -> None:
         for line in self.process.stdout:
             self.lines.append(line)
-            if line == "sent\n":
+            if line.startswith("sent"):
                 self.has_sent.set()
             elif line.startswith("stopped"):
                 self.has_stopped.set()
@@ -91,18 +92,22 @@ def check(victim: Victim) -> str:
     store = ChatStore(victim.home / "chats")
     try:
         assert store._file.read("PRAGMA integrity_check") == [("ok",)]
-        mine = [c for c in store.chats() if c.title.startswith(f"Story {victim.number}:")]
-        if "sent\n" not in told:
+        sent = [place for place, line in enumerate(told) if line.startswith("sent")]
+        for chat in store.chats():
+            whole = store.path_of(chat.id)
+            assert [message.role for message in whole] == ["user", "assistant"] * (len(whole) // 2)
+            assert {message.state for message in whole} <= ENDED
+        if not sent:
             return "start"
-        (chat,) = mine
-        *_, question, reply = store.path_of(chat.id)
-        assert question.role == "user"
-        newest = told[len(told) - told[::-1].index("sent\n") :]
+        _, chat_id, turns = told[sent[-1]].split()
+        path = store.path_of(ChatId(int(chat_id)))
+        assert path[0].text.startswith(f"Story {victim.number}:")
+        assert len(path) // 2 in (int(turns), int(turns) + 1)  # one may be stored, and not yet told
+        newest = told[sent[-1] + 1 :]
         stopped = [int(line.split()[1]) for line in newest if line.startswith("stopped")]
         grown = [line for line in newest if not line.startswith("stopped")]
         least = stopped[0] if stopped else due(grown) if grown else 0
-        assert len(reply.text) >= least
-        assert reply.state in (MessageState.INTERRUPTED, MessageState.DONE)
+        assert len(path[2 * int(turns) - 1].text) >= least
         return "engine" if stopped else "reply"
     finally:
         store.close()

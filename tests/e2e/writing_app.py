@@ -1,7 +1,8 @@
 """The whole app on the real engine, to be killed: `python -m tests.e2e.writing_app HOME N`.
 
-Writes chat number N as soon as the model is there. Prints `sent`; then, each time text has arrived,
-the monotonic time and the length of the reply; when the engine is gone, `stopped` and the length.
+Writes as soon as the model is there, in a new chat before the context is full. Prints `sent`, the
+chat's id and how many messages that makes; then, each time text has arrived, the monotonic time and
+the length of the reply; when the engine is gone, `stopped` and the length.
 """
 
 import sys
@@ -13,6 +14,8 @@ from app.main import Desktop
 from app.services.log_ring import LogRing
 from app.services.settings import Environment
 from engine.protocol.places import data_root
+
+TURNS = 20  # of a chat; the model's 2,048 tokens hold about fifty
 
 
 def say(line: str) -> None:
@@ -38,13 +41,20 @@ class WritingDesktop(Desktop):
         chat = self.vm.chat
         chat.new_chat()
         chat.change_sampling(max_tokens=1900, temperature=0.9)
-        chat.send(f"Story {self.number}: tell me of a fox and a bear.")
-        say("sent")
+        self._send(f"Story {self.number}: tell me of a fox and a bear.")
 
     def _again(self, _finished: object) -> None:
-        if self.services.client.is_running:
-            self.vm.chat.send("Go on.")
-            say("sent")
+        if not self.services.client.is_running:
+            return
+        if len(self.vm.chat.talk.messages) < 2 * TURNS:
+            self._send("Go on.")
+        else:
+            self._begin_chat(None)
+
+    def _send(self, text: str) -> None:
+        self.vm.chat.send(text)
+        talk = self.vm.chat.talk
+        say(f"sent {talk.chat.id} {len(talk.messages) // 2}")
 
     def _tell(self, message_id: int) -> None:
         message = self.vm.chat.talk.message(message_id)

@@ -4,13 +4,14 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.services import chat_schema
+from app.services import chat_schema, chat_tree
 from app.services.chat_records import (
     ChatId,
     Message,
@@ -64,6 +65,28 @@ def test_chat_when_reopened_is_equal(tmp_path):
     assert again.path_of(chat.id)[1].facts == facts
     assert again.chats()[0].sampling == Sampling(temperature=0.5, stop=("END",))
     again.close()
+
+
+def test_turn_when_its_last_step_fails_then_nothing_of_it_is_there(store, monkeypatch):
+    """Message, place of the reply and emptied draft are one transaction."""
+    chat = replace(store.create_chat("Title"), draft="Why?")
+    store.save_chat(chat)
+
+    def fail(_db, _chat):
+        raise OSError("power lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chat_tree, "save_chat", fail)
+        with pytest.raises(OSError, match="power lost"):
+            store.add_turn(replace(chat, draft=""), message(chat, None, "Why?"), "Tiny")
+    assert store.path_of(chat.id) == []
+    assert store.chat(chat.id).draft == "Why?"
+    reply = store.add_turn(replace(chat, draft=""), message(chat, None, "Why?"), "Tiny")
+    question, place = store.path_of(chat.id)
+    assert (question.text, place.parent) == ("Why?", question.id)
+    assert place == reply
+    assert (place.state, place.model) == (MessageState.PARTIAL, "Tiny")
+    assert store.chat(chat.id).draft == ""
 
 
 class Model:
@@ -357,6 +380,7 @@ def test_folder_that_cannot_be_made_works_in_memory(tmp_path):
 
 CHILD = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from app.services.chat_records import Message, MessageId, MessageState
 from app.services.chat_store import ChatStore

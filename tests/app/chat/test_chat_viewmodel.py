@@ -202,6 +202,34 @@ def test_queued_message_taken_back_then_what_was_typed_stays(vm):
     assert not vm.talk.queued
 
 
+def test_message_when_killed_at_any_write_has_its_place_for_a_reply_and_is_no_draft(
+    vm, client, monkeypatch
+):
+    """A-20: whatever a kill leaves on disk, what was sent is there once, and can be answered."""
+    file, found = vm.test_store._file, []
+    write = file.write
+
+    def write_and_look(work):
+        result = write(work)
+        for chat in vm.test_store.chats():
+            path = vm.test_store.path_of(chat.id)
+            waits = [text for text in (chat.draft, Draft.of(chat.queued).words) if text]
+            found.append(([message.role for message in path], waits, path[-1:] and path[-2].text))
+        return result
+
+    monkeypatch.setattr(file, "write", write_and_look)
+    vm.send("one")
+    vm.send("two")
+    answer(client, "first", "reply-1")
+    answer(client, "second", "reply-2")
+    vm.talk.edit(vm.talk.messages[2].id, "two again")
+    answer(client, "third", "reply-3")
+    assert found[-1] == (["user", "assistant"] * 2, [], "two again")
+    for roles, waits, last_question in found:
+        assert roles == ["user", "assistant"] * (len(roles) // 2)
+        assert last_question not in waits
+
+
 def test_queued_message_of_another_chat_is_sent_there(vm, client):
     """The queue belongs to its chat, whichever is on screen."""
     vm.send("one")

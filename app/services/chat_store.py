@@ -33,7 +33,6 @@ from app.services.chat_rows import (
     draft_parts,
     encode,
     message_from,
-    sampling_json,
 )
 from engine.protocol.messages import Part, Sampling
 
@@ -92,18 +91,9 @@ class ChatStore:
         self, title: str = "", system_prompt: str = "", sampling: Sampling | None = None
     ) -> Chat:
         """Add an empty chat."""
+        chat = Chat(ChatId(0), title, system_prompt=system_prompt, sampling=sampling)
         now = self._clock()
-
-        def work(db: sqlite3.Connection) -> int:
-            cursor = db.execute(
-                "INSERT INTO chats(title, created, updated, system_prompt, sampling)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (title, now, now, system_prompt, sampling_json(sampling)),
-            )
-            return cursor.lastrowid or 0
-
-        chat_id = ChatId(self._file.write(work))
-        return Chat(chat_id, title, False, now, now, system_prompt, sampling)
+        return self._file.write(lambda db: chat_tree.create_chat(db, chat, now))
 
     def save_chat(self, chat: Chat) -> None:
         """Store all of a chat that a person sets; the leaf follows the messages."""
@@ -171,22 +161,24 @@ class ChatStore:
         number = self._file.write(lambda db: chat_tree.append(db, message, now))
         return replace(message, id=number, created=now)
 
-    def add_turn(self, chat: Chat, question: Message, model: str) -> Message:
+    def add_turn(self, chat: Chat, question: Message, model: str) -> tuple[Chat, Message]:
         """Add a message and the place of its reply by `model`, and store the chat: all or none.
 
-        A kill leaves neither a message that nothing answers nor one that is still a draft.
+        A kill leaves neither a message that nothing answers nor one that is still a draft. A chat
+        whose id is 0 is added too; the question's own `chat_id` is not used.
 
         Returns:
-            The reply with id, parent and time filled in.
+            The chat, and the reply with id, parent and time filled in.
         """
         now = self._clock()
 
-        def work(db: sqlite3.Connection) -> Message:
-            parent = chat_tree.append(db, question, now)
-            reply = reply_place(question.chat_id, parent, model)
+        def work(db: sqlite3.Connection) -> tuple[Chat, Message]:
+            kept = chat if chat.id else chat_tree.create_chat(db, chat, now)
+            parent = chat_tree.append(db, replace(question, chat_id=kept.id), now)
+            reply = reply_place(kept.id, parent, model)
             number = chat_tree.append(db, reply, now)
-            chat_tree.save_chat(db, chat)
-            return replace(reply, id=number, created=now)
+            chat_tree.save_chat(db, kept)
+            return kept, replace(reply, id=number, created=now)
 
         return self._file.write(work)
 

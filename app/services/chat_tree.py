@@ -52,6 +52,16 @@ def append(db: sqlite3.Connection, message: Message, now: float) -> MessageId:
     return number
 
 
+def create_chat(db: sqlite3.Connection, chat: Chat, now: float) -> Chat:
+    """Add a chat without messages. Returns it with its id and times."""
+    cursor = db.execute(
+        "INSERT INTO chats(title, created, updated) VALUES (?, ?, ?)", (chat.title, now, now)
+    )
+    made = replace(chat, id=ChatId(cursor.lastrowid or 0), created=now, updated=now)
+    save_chat(db, made)
+    return made
+
+
 def save_chat(db: sqlite3.Connection, chat: Chat) -> None:
     """Store all of a chat that a person sets; the leaf follows the messages."""
     db.execute(

@@ -169,7 +169,8 @@ class Conversation(QObject):
         if self._is_busy:
             self.change(draft="", files=(), queued=(self.queued + draft).parts())
         else:
-            chat = replace(self._begun(draft.words), draft="", files=())
+            title = self._chat.title or title_from(draft.words)
+            chat = replace(self._chat, title=title, draft="", files=())
             self._ask(chat, draft.parts(), self._path[-1].id if self._path else None)
         self.files_changed.emit()
         self.state_changed.emit()
@@ -301,21 +302,12 @@ class Conversation(QObject):
     def _path_of(self, chat: Chat) -> list[Message]:
         return self._path if chat.id == self._chat.id else self._store.path_of(chat.id)
 
-    def _begun(self, text: str) -> Chat:
-        """Return the chat on screen, made and titled if this is its first message."""
-        if self._chat.id == NO_CHAT:
-            made = self._store.create_chat(title_from(text))
-            now = made.created
-            self._chat = replace(self._chat, id=made.id, title=made.title, created=now, updated=now)
-        elif not self._chat.title:
-            self.change(title=title_from(text))
-        return self._chat
-
     def _ask(self, chat: Chat, parts: tuple[Part, ...], parent: MessageId | None) -> None:
-        """Store the chat and a message of the person, and have it answered."""
+        """Store the chat, new or not, and a message of the person; have it answered."""
+        is_shown = chat.id == self._chat.id
         question = Message(NO_MESSAGE, chat.id, parent, "user", parts)
-        reply = self._store.add_turn(chat, question, self._model_name)
-        if chat.id == self._chat.id:
+        chat, reply = self._store.add_turn(chat, question, self._model_name)
+        if is_shown:
             self._chat = chat
         self._answer(chat, reply)
         self.chats_changed.emit()

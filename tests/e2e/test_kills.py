@@ -95,6 +95,7 @@ def check(victim: Victim) -> str:
         sent = [place for place, line in enumerate(told) if line.startswith("sent")]
         for chat in store.chats():
             whole = store.path_of(chat.id)
+            assert whole
             assert [message.role for message in whole] == ["user", "assistant"] * (len(whole) // 2)
             assert {message.state for message in whole} <= ENDED
         if not sent:

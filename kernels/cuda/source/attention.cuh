@@ -43,7 +43,9 @@ constexpr int kTileLoads = (kTileChunks + kAttentionThreads - 1) / kAttentionThr
 constexpr int kWidth = kHeadDim % 128 == 0 ? 4 : kHeadDim % 64 == 0 ? 2 : 1;  // values of a lane
 constexpr int kRuns = kHeadDim / (kWidth * kWarpLanes);
 constexpr int kOwn = kHeadDim / kWarpLanes;      // values of a head that a lane has
+constexpr int kTurns = (kOwn + 1) / 2;           // angles of a head that a lane has
 constexpr int kPartsAhead = 64 / kOwn;           // parts on their way while they are combined
+constexpr int kPartRuns = (FT_SPLITS + kWarpLanes - 1) / kWarpLanes;  // parts that a lane weighs
 constexpr int kQueryWidth = FT_HEADS * kHeadDim, kKeyWidth = FT_KV_HEADS * kHeadDim;
 constexpr float kLowest = -1e30f;  // below every score; a difference of two is finite
 
@@ -94,31 +96,42 @@ struct Attention {
         }
     }
 
-    // Requests a head's values, for `norm_and_rotate`.
+    // Requests a lane's values of a head, kWarpLanes apart: 0 and kWarpLanes and so on.
     __device__ static void request(const float* from, float (&value)[kOwn]) {
         const int lane = threadIdx.x % kWarpLanes;
 #pragma unroll
         for (int i = 0; i < kOwn; i++) value[i] = __ldcg(from + lane + i * kWarpLanes);
     }
 
+    // Requests the new token's angles; like norms, they are there before the kernel before this one.
+    __device__ void request_turns(float2 (&turns)[kTurns]) const {
+        const float2* const from = a.rotary + size_t(position) * (kHeadDim / 2);
+        const int lane = threadIdx.x % kWarpLanes;
+#pragma unroll
+        for (int i = 0; i < kTurns; i++) {
+            const int at = lane + i * kWarpLanes;
+            turns[i] = at < kHeadDim / 2 ? __ldg(from + at) : make_float2(1.0f, 0.0f);
+        }
+    }
+
     // A head's RMS norm and rotation, by one warp; value d turns with value d + D/2.
-    __device__ void norm_and_rotate(const float (&value)[kOwn], const float* norm, float scale,
-                                    float* to) {
+    __device__ void norm_and_rotate(const float (&value)[kOwn], const float (&norm)[kOwn],
+                                    const float2 (&turns)[kTurns], float scale, float* to) {
         const int lane = threadIdx.x % kWarpLanes;
         float squares = 0.0f;
 #pragma unroll
         for (int i = 0; i < kOwn; i++) squares = __fmaf_rn(value[i], value[i], squares);
         const float inverse = rsqrtf(warp_sum(squares) / kHeadDim + a.eps);
 #pragma unroll
-        for (int i = 0; i < kOwn; i++)
-            to[lane + i * kWarpLanes] = value[i] * inverse * __ldg(norm + lane + i * kWarpLanes);
+        for (int i = 0; i < kOwn; i++) to[lane + i * kWarpLanes] = value[i] * inverse * norm[i];
         __syncwarp();
-        const float2* turns = a.rotary + size_t(position) * (kHeadDim / 2);
-        for (int i = lane; i < kHeadDim / 2; i += kWarpLanes) {
-            const float2 turn = __ldg(turns + i);
-            const float low = to[i], high = to[i + kHeadDim / 2];
-            to[i] = (low * turn.x - high * turn.y) * scale;
-            to[i + kHeadDim / 2] = (high * turn.x + low * turn.y) * scale;
+#pragma unroll
+        for (int i = 0; i < kTurns; i++) {
+            const int at = lane + i * kWarpLanes;
+            if (at >= kHeadDim / 2) break;
+            const float low = to[at], high = to[at + kHeadDim / 2];
+            to[at] = (low * turns[i].x - high * turns[i].y) * scale;
+            to[at + kHeadDim / 2] = (high * turns[i].x + low * turns[i].y) * scale;
         }
         __syncwarp();
     }
@@ -217,34 +230,44 @@ struct Attention {
         }
     }
 
+    // Requests a head's sums of parts [first, end), as many as are on their way at once.
+    __device__ static void take_parts(const float* sums, int first, int end,
+                                      float (&part)[kPartsAhead][kOwn]) {
+#pragma unroll
+        for (int k = 0; k < kPartsAhead; k++)
+            if (first + k < end) take(sums + size_t(first + k) * kHeadDim, part[k]);
+    }
+
     // Combines the parts of this warp's head, in rising order.
     __device__ void combine(int head, int parts) const {
         const int lane = threadIdx.x % kWarpLanes;
         const size_t place = size_t(row) * FT_HEADS + head;
         const float2* const stats = a.stats + place * FT_SPLITS;
         const float* const sums = a.sums + place * FT_SPLITS * kHeadDim;
-        float highest = kLowest, total = 0.0f, sum[kOwn] = {};
-        for (int part = lane; part < parts; part += kWarpLanes)
-            highest = fmaxf(highest, __ldcg(&stats[part]).x);
-        highest = warp_max(highest);
-        for (int first = 0; first < parts; first += kWarpLanes) {
-            float factor = 0.0f, weights = 0.0f;
-            if (first + lane < parts) {
-                const float2 of = __ldcg(&stats[first + lane]);
-                factor = exp2_fast(of.x - highest);
-                weights = factor * of.y;
-            }
-            total += warp_sum(weights);
-            const int count = min(kWarpLanes, parts - first);
-            for (int i = 0; i < count; i += kPartsAhead) {
-                float part[kPartsAhead][kOwn];
+        float2 of[kPartRuns];
+        float part[kPartsAhead][kOwn];
 #pragma unroll
-                for (int k = 0; k < kPartsAhead; k++)
-                    if (i + k < count) take(sums + size_t(first + i + k) * kHeadDim, part[k]);
+        for (int i = 0; i < kPartRuns; i++) {
+            const int mine = i * kWarpLanes + lane;
+            of[i] = mine < parts ? __ldcg(&stats[mine]) : make_float2(kLowest, 0.0f);
+        }
+        take_parts(sums, 0, min(parts, kWarpLanes), part);  // on their way with the stats
+        float highest = kLowest, total = 0.0f, sum[kOwn] = {};
+#pragma unroll
+        for (int i = 0; i < kPartRuns; i++) highest = fmaxf(highest, of[i].x);
+        highest = warp_max(highest);
+#pragma unroll
+        for (int i = 0; i < kPartRuns; i++) {
+            const int first = i * kWarpLanes, end = min(parts, first + kWarpLanes);
+            if (first >= parts) break;
+            const float factor = first + lane < parts ? exp2_fast(of[i].x - highest) : 0.0f;
+            total += warp_sum(factor * of[i].y);
+            for (int begin = first; begin < end; begin += kPartsAhead) {
+                if (begin > 0) take_parts(sums, begin, end, part);
 #pragma unroll
                 for (int k = 0; k < kPartsAhead; k++) {
-                    const float share = __shfl_sync(kAllLanes, factor, (i + k) % kWarpLanes);
-                    if (i + k >= count) continue;
+                    const float share = __shfl_sync(kAllLanes, factor, (begin + k) % kWarpLanes);
+                    if (begin + k >= end) continue;
 #pragma unroll
                     for (int j = 0; j < kOwn; j++) sum[j] = __fmaf_rn(share, part[k][j], sum[j]);
                 }
@@ -272,19 +295,24 @@ __device__ __forceinline__ void attend(const AttentionArguments& a) {
     const int of_share = work.head_block * kBlockHeads + warp;
     const bool has_head = warp < kBlockHeads && of_share < kShare;
     const int head = work.kv_head * kShare + of_share;
-    work.load(begin, end);
-    wait_for_previous_kernel();
-    float query[kOwn], fresh[kOwn];
     const bool appends = begin <= position && position < end && warp < 2;
+    work.load(begin, end);
+    float2 turns[kTurns];
+    float query_norm[kOwn], key_norm[kOwn], query[kOwn], fresh[kOwn];
+    work.request_turns(turns);
+    work.request(a.query_norm, query_norm);
+    if (appends && warp == 0) work.request(a.key_norm, key_norm);
+    wait_for_previous_kernel();
     if (has_head)
         work.request(a.qkv + size_t(row) * (kQueryWidth + 2 * kKeyWidth) + head * kHeadDim, query);
     if (appends) work.request(work.fresh(warp), fresh);
     if (has_head) {
         // Scores in powers of two: exp(s) = exp2(s log2 e).
         const float scale = 1.44269504f / sqrtf(float(kHeadDim));
-        work.norm_and_rotate(query, a.query_norm, scale, shared.queries[warp]);
+        work.norm_and_rotate(query, query_norm, turns, scale, shared.queries[warp]);
     }
-    if (appends && warp == 0) work.norm_and_rotate(fresh, a.key_norm, 1.0f, shared.fresh[0]);
+    if (appends && warp == 0)
+        work.norm_and_rotate(fresh, key_norm, turns, 1.0f, shared.fresh[0]);
     if (appends && warp == 1) {
 #pragma unroll
         for (int i = 0; i < kOwn; i++) shared.fresh[1][lane + i * kWarpLanes] = fresh[i];

@@ -66,21 +66,33 @@ __device__ __forceinline__ float router_part(const RouterPiece& w, int first, co
     return __fadd_rn(sum[0], sum[1]);
 }
 
+constexpr int kQuads = (kHidden / 4 + kThreads - 1) / kThreads;  // of 4 columns, a thread's
+
+// Requests a thread's weights of a norm.
+__device__ __forceinline__ void load_norm(const float* norm, float4 (&factor)[kQuads]) {
+#pragma unroll
+    for (int i = 0; i < kQuads; i++) {
+        const int at = threadIdx.x + i * kThreads;
+        factor[i] = at < kHidden / 4 ? __ldg(reinterpret_cast<const float4*>(norm) + at)
+                                     : make_float4(0, 0, 0, 0);
+    }
+}
+
 // Normed rows [first, first + count) to shared memory; the CTA that has a row's number among those
 // that ask the router also writes it to memory. All threads.
-__device__ __forceinline__ void norm_rows(const MoeArguments& a, const float* norm, float eps,
-                                          int number, int first, int count, float (*x)[kHidden]) {
-    constexpr int kOwn = (kHidden / 4 + kThreads - 1) / kThreads;  // of 4 values
+__device__ __forceinline__ void norm_rows(const MoeArguments& a, const float4 (&factor)[kQuads],
+                                          float eps, int number, int first, int count,
+                                          float (*x)[kHidden]) {
     __shared__ float squares[kRowsAtOnce][kWarps];
     const int thread = threadIdx.x;
-    float4 value[kRowsAtOnce][kOwn];
+    float4 value[kRowsAtOnce][kQuads];
 #pragma unroll
     for (int n = 0; n < kRowsAtOnce; n++) {
         if (n >= count) break;
         const float4* from = reinterpret_cast<const float4*>(a.x + (first + n) * kHidden);
         float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < kOwn; i++) {
+        for (int i = 0; i < kQuads; i++) {
             const int at = thread + i * kThreads;
             value[n][i] = at < kHidden / 4 ? __ldcg(from + at) : make_float4(0, 0, 0, 0);
             sum = __fmaf_rn(value[n][i].x, value[n][i].x, sum);
@@ -101,15 +113,14 @@ __device__ __forceinline__ void norm_rows(const MoeArguments& a, const float* no
         const bool keep = (first + n) % kRouterCtas == number;
         float4* out = reinterpret_cast<float4*>(a.normed + (first + n) * kHidden);
 #pragma unroll
-        for (int i = 0; i < kOwn; i++) {
+        for (int i = 0; i < kQuads; i++) {
             const int at = thread + i * kThreads;
             if (at >= kHidden / 4) continue;
-            const float4 factor = __ldg(reinterpret_cast<const float4*>(norm) + at);
             float4 v = value[n][i];
-            v.x = __fmul_rn(__fmul_rn(v.x, scale), factor.x);
-            v.y = __fmul_rn(__fmul_rn(v.y, scale), factor.y);
-            v.z = __fmul_rn(__fmul_rn(v.z, scale), factor.z);
-            v.w = __fmul_rn(__fmul_rn(v.w, scale), factor.w);
+            v.x = __fmul_rn(__fmul_rn(v.x, scale), factor[i].x);
+            v.y = __fmul_rn(__fmul_rn(v.y, scale), factor[i].y);
+            v.z = __fmul_rn(__fmul_rn(v.z, scale), factor[i].z);
+            v.w = __fmul_rn(__fmul_rn(v.w, scale), factor[i].w);
             reinterpret_cast<float4*>(x[n])[at] = v;
             if (keep) out[at] = v;
         }
@@ -135,18 +146,25 @@ extern "C" __global__ void __launch_bounds__(256) route_plan(MoeArguments a, Moe
     const void* router = ahead ? layer.next_router : layer.router;
     float* logits = a.logits + (ahead ? kRows * kExperts : 0);
     RouterPiece w;
+    float4 factor[kQuads];
     start_next_kernel();
     const Policy policy = read_policy(a);  // the host's, between steps
     if (ahead && !policy.ahead) return;
     load_router(router, row, 0, w);
+    load_norm(ahead ? layer.next_norm : layer.norm, factor);
     wait_for_previous_kernel();
+    // All of this, and the rows to be normed, is on its way at once.
     const uint4 words = __ldcg(reinterpret_cast<const uint4*>(a.clock));
     const Clock clock{words.x, words.y, words.z, __uint_as_float(words.w)};
-    const Candidate candidate = read_residency(a, policy, layer.layer + ahead, clock.tick, s);
+    const Residency residency = load_residency(a, layer.layer + ahead);
+    Candidate candidate{};
     for (int first = 0; first < kRows; first += kRowsAtOnce) {
         const int count = kRows - first < kRowsAtOnce ? kRows - first : kRowsAtOnce;
-        norm_rows(a, ahead ? layer.next_norm : layer.norm, layer.eps, ahead ? -1 : block, first,
-                  count, x);
+        norm_rows(a, factor, layer.eps, ahead ? -1 : block, first, count, x);
+        if (first == 0) {
+            keep_residency(residency, s);
+            candidate = load_candidate(a, policy, residency.victim);
+        }
         for (int n = 0; n < count; n++) {
             float sum = 0.0f;
 #pragma unroll 1
@@ -169,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(256) route_plan(MoeArguments a, Moe
     if (ahead)
         tell_guess(a, policy, layer.layer + 1, clock.tick, s);
     else
-        make_plan(a, layer, policy, clock, candidate, s);
+        make_plan(a, layer, policy, clock, candidate, x, s);
 }
 
 // Missing units by link workers, units in slots by a CTA each, and the search for victims.
@@ -208,38 +226,37 @@ namespace freetoken {
 constexpr int kUnitsAhead = kUnits < 48 ? kUnits : 48;  // partial sums on their way to a thread
 
 // Waits for the pool; returns how many of the list's units its sums hold. One thread of the grid
-// polls the host's memory, the others wait for it in the device's.
+// polls the host's memory, the others wait for one word in the device's: call and units.
 __device__ __forceinline__ int await_pool(const MoeArguments& a, uint32_t call, bool poller) {
-    Plan& plan = *a.plan;
-    if (poller) {
-        const uint64_t begin = nanoseconds();
-        uint4 reply;
-        for (;;) {
-            reply = poll16(a.reply);
-            if (reply.x == call) break;
-            if (nanoseconds() - begin > kWatchdogNs) {
-                reply = {call, 0, 0, 0};
-                a.counters[kCountTimeouts]++;
-                a.clock->failed = 1;
-                break;
-            }
-            spin_hint();
-        }
-        if (reply.w) {
-            reply.y = 0;
-            a.counters[kCountPoolErrors]++;
-            a.clock->failed = 1;
-        }
-        __threadfence_system();
-        plan.seen_units = reply.y;
-        plan.seen_ns = reply.z;
+    uint64_t* const seen = &a.plan->seen;
+    if (!poller) {
+        uint64_t word;
+        while (static_cast<uint32_t>(word = poll8(seen)) != call) spin_hint();
         __threadfence();
-        post4(&plan.seen_call, call);
-    } else {
-        while (poll4(&plan.seen_call) != call) spin_hint();
-        __threadfence();
+        return static_cast<int>(word >> 32);
     }
-    return static_cast<int>(poll4(&plan.seen_units));
+    const uint64_t begin = nanoseconds();
+    uint4 reply;
+    for (;;) {
+        reply = poll16(a.reply);
+        if (reply.x == call) break;
+        if (nanoseconds() - begin > kWatchdogNs) {
+            reply = {call, 0, 0, 0};
+            a.counters[kCountTimeouts]++;
+            a.clock->failed = 1;
+            break;
+        }
+        spin_hint();
+    }
+    if (reply.w) {
+        reply.y = 0;
+        a.counters[kCountPoolErrors]++;
+        a.clock->failed = 1;
+    }
+    a.plan->seen_ns = reply.z;
+    __threadfence_system();
+    post8(seen, call | static_cast<uint64_t>(reply.y) << 32);
+    return static_cast<int>(reply.y);
 }
 
 // Units of a job that the pool's part holds.
@@ -310,6 +327,14 @@ extern "C" __global__ void __launch_bounds__(kMergeColumns * kTopK) merge(MoeArg
 #pragma unroll
     for (int u = 0; u < kUnitsAhead; u++)
         ahead[u] = __ldcg(partial + static_cast<size_t>(u) * kHidden);
+    float* const x = a.x + blockIdx.y * kHidden + column;
+    float before = 0.0f, weight[kTopK] = {};
+    if (k == 0) {
+        before = __ldcg(x);
+#pragma unroll
+        for (int i = 0; i < kTopK; i++)
+            weight[i] = __ldcg(&plan.route_weight[blockIdx.y * kTopK + i]);
+    }
     const bool first_cta = blockIdx.x == 0 && blockIdx.y == 0;
     const int units = __ldcg(&plan.units);
     const bool asked = __ldcg(&plan.limit) > 0;
@@ -343,10 +368,9 @@ extern "C" __global__ void __launch_bounds__(kMergeColumns * kTopK) merge(MoeArg
     __syncthreads();
     if (k == 0) {
         float out = 0.0f;
-        const float* weight = plan.route_weight + blockIdx.y * kTopK;
-        for (int i = 0; i < kTopK; i++) out = __fmaf_rn(__ldcg(weight + i), rows[i][thread], out);
-        float* x = a.x + blockIdx.y * kHidden + column;
-        *x = __fadd_rn(__ldcg(x), out);
+#pragma unroll
+        for (int i = 0; i < kTopK; i++) out = __fmaf_rn(weight[i], rows[i][thread], out);
+        *x = __fadd_rn(before, out);
     }
     if (!first_cta) return;
     extend_residency(a, units, __ldcg(&plan.link_first));

@@ -29,10 +29,22 @@ struct PlanScratch {
     int units, listed, jobs;
 };
 
+constexpr int kOwnRecords = (kExperts + kThreads - 1) / kThreads;
+
+// A thread's part of what lies where in a layer, on its way: nothing of it changes before the plan.
+struct Residency {
+    int slot_of[kOwnRecords], valid[kOwnRecords];
+    uint32_t stamp[kOwnRecords];
+    float score[kOwnRecords];
+    Victim victim;  // a candidate
+};
+
 // What a candidate was when the CTA began; one thread each.
 struct Candidate {
     Victim victim;
-    uint32_t key;
+    int owner;  // of its slot; the host may have moved it
+    uint32_t stamp;
+    float score;
     bool usable;
 };
 
@@ -121,25 +133,47 @@ __device__ __forceinline__ void choose_experts(const float* logits, float weight
     }
 }
 
-// Reads the layer's residency and one candidate a thread: nothing of it changes before the plan.
-__device__ __forceinline__ Candidate read_residency(const MoeArguments& a, const Policy& policy,
-                                                    int layer, uint32_t tick, PlanScratch& s) {
-    const int first = layer * kExperts;
-    for (int i = threadIdx.x; i < kExperts; i += kThreads) {
-        s.slot_of[i] = __ldcg(a.slot_of + first + i);
-        s.valid[i] = __ldcg(a.valid + first + i);
-        s.stamp[i] = __ldcg(a.stamp + first + i);
-        s.score[i] = __ldcg(a.score + first + i);
+__device__ __forceinline__ Residency load_residency(const MoeArguments& a, int layer) {
+    Residency r;
+#pragma unroll
+    for (int i = 0; i < kOwnRecords; i++) {
+        const int expert = threadIdx.x + i * kThreads;
+        if (expert >= kExperts) break;
+        const int record = layer * kExperts + expert;
+        r.slot_of[i] = __ldcg(a.slot_of + record);
+        r.valid[i] = __ldcg(a.valid + record);
+        r.stamp[i] = __ldcg(a.stamp + record);
+        r.score[i] = __ldcg(a.score + record);
     }
-    Candidate c{{-1, -1}, 0, false};
+    r.victim = {-1, -1};
     if (threadIdx.x < kVictims) {
         const int2 v = __ldcg(reinterpret_cast<const int2*>(a.victims) + threadIdx.x);
-        c.victim = {v.x, v.y};
-        if (v.x >= 0 && v.x < policy.num_slots) {
-            c.usable = __ldcg(a.owner + v.x) == v.y;  // the host may have moved it
-            if (v.y >= 0)
-                c.key = worth(policy, tick - __ldcg(a.stamp + v.y), __ldcg(a.score + v.y));
-        }
+        r.victim = {v.x, v.y};
+    }
+    return r;
+}
+
+// Puts the layer's residency where all threads see it; they meet before they use it.
+__device__ __forceinline__ void keep_residency(const Residency& r, PlanScratch& s) {
+#pragma unroll
+    for (int i = 0; i < kOwnRecords; i++) {
+        const int expert = threadIdx.x + i * kThreads;
+        if (expert >= kExperts) break;
+        s.slot_of[expert] = r.slot_of[i];
+        s.valid[expert] = r.valid[i];
+        s.stamp[expert] = r.stamp[i];
+        s.score[expert] = r.score[i];
+    }
+}
+
+__device__ __forceinline__ Candidate load_candidate(const MoeArguments& a, const Policy& policy,
+                                                    Victim victim) {
+    Candidate c{victim, -1, 0, 0.0f, victim.slot >= 0 && victim.slot < policy.num_slots};
+    if (!c.usable) return c;
+    c.owner = __ldcg(a.owner + victim.slot);
+    if (victim.record >= 0) {
+        c.stamp = __ldcg(a.stamp + victim.record);
+        c.score = __ldcg(a.score + victim.record);
     }
     return c;
 }
@@ -213,8 +247,8 @@ __device__ __forceinline__ int list_start(const PlanScratch& s, int route) {
 }
 
 // Step 3: who wants a slot, and which candidates may lose theirs.
-__device__ __forceinline__ void find_wishes(const Share& share, int layer, Candidate c,
-                                            PlanScratch& s) {
+__device__ __forceinline__ void find_wishes(const Share& share, const Policy& policy, int layer,
+                                            uint32_t tick, const Candidate& c, PlanScratch& s) {
     const int thread = threadIdx.x;
     if (thread < kRoutes && s.rows[thread] && s.missing[thread]) {
         // The link brings the list's last `forecast` units, the most valuable experts.
@@ -224,12 +258,14 @@ __device__ __forceinline__ void find_wishes(const Share& share, int layer, Candi
         s.wants[thread] = s.slot_of[s.expert[thread]] < 0 && comes >= share.store_min;
     }
     if (thread >= kVictims) return;
+    const int record = c.victim.record;
+    bool usable = c.usable && c.owner == record;
     for (int route = 0; route < kRoutes; route++)
-        if (c.victim.record == layer * kExperts + s.expert[route]) c.usable = false;
-    const uint32_t mask = __ballot_sync(kAllLanes, c.usable);
+        if (record == layer * kExperts + s.expert[route]) usable = false;
+    const uint32_t mask = __ballot_sync(kAllLanes, usable);
     if (thread % kWarpLanes == 0) s.usable[thread / kWarpLanes] = mask;
     s.victim[thread] = c.victim;
-    s.victim_key[thread] = c.key;
+    s.victim_key[thread] = record >= 0 ? worth(policy, tick - c.stamp, c.score) : 0;
 }
 
 // The candidate for the `rank`-th of those who want a slot, or -1.
@@ -322,7 +358,8 @@ __device__ __forceinline__ void tell_guess(const MoeArguments& a, const Policy& 
 // The plan of one layer by one CTA, published to the pool if that has a share. `x` are the normed
 // rows. All state of the plan before has been used up: kernels of a step follow each other.
 __device__ __forceinline__ void make_plan(const MoeArguments& a, const MoeLayer& layer,
-                                          const Policy& policy, const Clock& clock, Candidate c,
+                                          const Policy& policy, const Clock& clock,
+                                          const Candidate& c, const float (*x)[kHidden],
                                           PlanScratch& s) {
     const int thread = threadIdx.x;
     if (thread == 0) s.fills = 0;
@@ -332,7 +369,7 @@ __device__ __forceinline__ void make_plan(const MoeArguments& a, const MoeLayer&
     __syncthreads();
     const bool link_ok = __ldcg(a.link_ok + layer.layer) && layer.workers > 0;
     const Share share = share_out(policy, clock, link_ok, s.units);
-    find_wishes(share, layer.layer, c, s);
+    find_wishes(share, policy, layer.layer, clock.tick, c, s);
     __syncthreads();
     const bool publish = share.limit > 0;
     const uint32_t call = clock.call + 1;
@@ -340,7 +377,9 @@ __device__ __forceinline__ void make_plan(const MoeArguments& a, const MoeLayer&
     if (publish) {
         float4* to = reinterpret_cast<float4*>(reinterpret_cast<uint8_t*>(a.mail) + kMailBytes);
         const float4* from = reinterpret_cast<const float4*>(a.normed);
-        for (int i = thread; i < kRows * kHidden / 4; i += kThreads) to[i] = __ldcg(from + i);
+        const float4* here = reinterpret_cast<const float4*>(x[0]);  // all rows, if so many fit
+        for (int i = thread; i < kRows * kHidden / 4; i += kThreads)
+            to[i] = kRows <= kRowsAtOnce ? here[i] : __ldcg(from + i);
     }
     __syncthreads();
     if (thread) return;

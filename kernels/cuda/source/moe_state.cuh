@@ -90,9 +90,8 @@ struct Plan {
     uint64_t link_end_ns;  // of the last unit over the link, 0 if there was none
     uint32_t ticket;       // CTAs of route_plan that have arrived, of those that plan
     uint32_t taken;        // units taken from the back; may pass the end of the list
-    uint32_t seen_call;    // merge: the call whose reply stands in the next two
-    uint32_t seen_units;
-    uint32_t seen_ns;
+    uint64_t seen;         // merge: the call whose reply was read, and units << 32 that it holds
+    uint32_t seen_ns;      // of that call
     uint32_t ahead_ticket;  // CTAs of route_plan that have arrived, of those that look ahead
     uint32_t guesses;       // told to the pool; 16 bits
     uint32_t unused[3];

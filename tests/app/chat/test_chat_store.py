@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from app.services import chat_schema, chat_tree
 from app.services.chat_records import (
+    Chat,
     ChatId,
     Message,
     MessageId,
@@ -81,12 +82,30 @@ def test_turn_when_its_last_step_fails_then_nothing_of_it_is_there(store, monkey
             store.add_turn(replace(chat, draft=""), message(chat, None, "Why?"), "Tiny")
     assert store.path_of(chat.id) == []
     assert store.chat(chat.id).draft == "Why?"
-    reply = store.add_turn(replace(chat, draft=""), message(chat, None, "Why?"), "Tiny")
+    _, reply = store.add_turn(replace(chat, draft=""), message(chat, None, "Why?"), "Tiny")
     question, place = store.path_of(chat.id)
     assert (question.text, place.parent) == ("Why?", question.id)
     assert place == reply
     assert (place.state, place.model) == (MessageState.PARTIAL, "Tiny")
     assert store.chat(chat.id).draft == ""
+
+
+def test_turn_of_a_new_chat_when_its_last_step_fails_then_there_is_no_chat(store, monkeypatch):
+    """Nor an empty one in the list; what the person set for it is stored with its first message."""
+    new = Chat(ChatId(0), "Why?", pinned=True, system_prompt="Be brief.", reasoning="high")
+
+    def fail(_db, _message, _now):
+        raise OSError("power lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chat_tree, "append", fail)
+        with pytest.raises(OSError, match="power lost"):
+            store.add_turn(new, message(new, None, "Why?"), "Tiny")
+    assert store.chats() == []
+    chat, reply = store.add_turn(new, message(new, None, "Why?"), "Tiny")
+    assert replace(chat, id=ChatId(0), created=0.0, updated=0.0) == new
+    assert store.chats() == [replace(chat, leaf=reply.id)]
+    assert {one.chat_id for one in store.path_of(chat.id)} == {chat.id}
 
 
 class Model:

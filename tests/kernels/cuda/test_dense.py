@@ -6,6 +6,7 @@ tested everywhere. A GPU runs the same tests on the same shapes and on real ones
 
 import ctypes
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -62,7 +63,9 @@ LONG_CONTEXTS = (4100, 17, 1023, 601, 2, 12000, 513, 1)
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # float32 sums of some thousand products against float64
 
 
-def make_rig(shape: DecodeShape, place: str = "cpu", **changes: object) -> Rig:
+def make_rig(
+    shape: DecodeShape, place: str = "cpu", contexts: Sequence[int] = (), **changes: object
+) -> Rig:
     """A step of this shape in the emulator, or on a GPU."""
     if place == "cpu":
         if COMPILER is None:
@@ -77,7 +80,7 @@ def make_rig(shape: DecodeShape, place: str = "cpu", **changes: object) -> Rig:
         module = Module(compile_source("dense.cu", dense_defines(shape), architecture()))
         lengths = LONG_CONTEXTS
         found = {"card": Card.of(), "device": torch.device("cuda")}
-    return Rig(shape, module, list(lengths[: shape.rows]), **(found | changes))  # type: ignore[arg-type]
+    return Rig(shape, module, list(contexts or lengths[: shape.rows]), **(found | changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture(
@@ -154,6 +157,20 @@ def test_attention_when_run_appends_and_attends(rig):
             rig.buffers.attended[row].double(), expected_attention(rig, layer, row), **CLOSE
         )
     assert not rig.buffers.tickets.any(), "the next layer needs them at 0"
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "splits", "contexts"),
+    [(32, 64, [1230, 1030]), (96, 64, [1230, 20]), (128, 64, [1250, 530])],
+)
+def test_attention_when_parts_are_many_combines_all(place, head_dim, splits, contexts):
+    """More parts than lanes, more than are on their way at once, and just a few."""
+    shape = decode_shape(2, head_dim=head_dim, splits=splits, num_layers=1)
+    rig = make_rig(shape, place, contexts)
+    rig.buffers.qkv.copy_(rig.random(*rig.buffers.qkv.shape))
+    rig.kernels.attention(0, 0)
+    for row in range(2):
+        assert_close(rig.buffers.attended[row].double(), expected_attention(rig, 0, row), **CLOSE)
 
 
 def test_attention_when_run_again_gives_the_same_bits(rig):

@@ -37,6 +37,7 @@ from app.services.chat_rows import (
 from engine.protocol.messages import Part, Sampling
 
 HIDDEN_KEPT_S = 30 * 86_400.0  # a deleted message can be brought back for this long
+NEW_DRAFT, NEW_FILES = "new-draft", "new-files"  # notes for the chat that is not begun yet
 
 
 class ChatStore:
@@ -165,7 +166,8 @@ class ChatStore:
         """Add a message and the place of its reply by `model`, and store the chat: all or none.
 
         A kill leaves neither a message that nothing answers nor one that is still a draft. A chat
-        whose id is 0 is added too; the question's own `chat_id` is not used.
+        whose id is 0 is added too, and the draft of such a chat forgotten; the question's own
+        `chat_id` is not used.
 
         Returns:
             The chat, and the reply with id, parent and time filled in.
@@ -173,7 +175,10 @@ class ChatStore:
         now = self._clock()
 
         def work(db: sqlite3.Connection) -> tuple[Chat, Message]:
-            kept = chat if chat.id else chat_tree.create_chat(db, chat, now)
+            kept = chat
+            if not chat.id:
+                kept = chat_tree.create_chat(db, chat, now)
+                db.execute("DELETE FROM notes WHERE name IN (?, ?)", (NEW_DRAFT, NEW_FILES))
             parent = chat_tree.append(db, replace(question, chat_id=kept.id), now)
             reply = reply_place(kept.id, parent, model)
             number = chat_tree.append(db, reply, now)

@@ -20,7 +20,7 @@ from app.services.chat_records import (
     StoreNotice,
 )
 from app.services.chat_rows import draft_parts, encode
-from app.services.chat_store import ChatStore
+from app.services.chat_store import NEW_DRAFT, NEW_FILES, ChatStore
 from app.services.outcome import ProcessOutcome
 from app.services.presets import PresetStore
 from app.services.remote_switch import TalkClient
@@ -35,7 +35,6 @@ from engine.protocol.errors import ErrorCode, InvalidRequest
 from engine.protocol.messages import Error, Part, Sampling
 
 DRAFT_MS = 500
-NEW_DRAFT, NEW_FILES = "new-draft", "new-files"  # notes for the chat that is not begun yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +228,6 @@ class ChatViewModel(QObject):
         if not self.talk.send(text):
             return False
         if was_new:
-            self._store.save_note(NEW_DRAFT, "")
-            self._store.save_note(NEW_FILES, "")
             self.options_changed.emit()
         self._count_draft()
         return True

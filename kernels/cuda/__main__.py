@@ -92,9 +92,10 @@ def find_nvcc() -> str:
     return which("nvcc") or ""
 
 
-def compile_by_nvcc(nvcc: str, source: str, defines: dict[str, int], arch: str) -> None:
-    """Compile and throw the result away. Raises CompileError with the compiler's words."""
+def compile_by_nvcc(nvcc: str, source: str, defines: dict[str, int], arch: str) -> bytes:
+    """Return the machine code. Raises CompileError with the compiler's words."""
     with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch, "out.cubin")
         command = [
             nvcc,
             f"-arch={arch}",
@@ -103,12 +104,13 @@ def compile_by_nvcc(nvcc: str, source: str, defines: dict[str, int], arch: str) 
             f"-I{SHARED_HEADERS}",
             *(f"-D{name}={value}" for name, value in defines.items()),
             "-o",
-            str(Path(scratch, "out.cubin")),
+            str(out),
             str(SOURCES / source),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CompileError(f"{' '.join(command)}\n{done.stderr}")
+        if done.returncode:
+            raise CompileError(f"{' '.join(command)}\n{done.stderr}")
+        return out.read_bytes()
 
 
 def jobs(architectures: Sequence[str]) -> Iterator[tuple[str, str, dict[str, int], str]]:

@@ -1,7 +1,7 @@
 """The whole app on the real engine, to be killed: `python -m tests.e2e.writing_app HOME N`.
 
 Writes as soon as the model is there, in a new chat before the context is full. Prints `sent`, the
-chat's id and how many messages that makes; then, each time text has arrived, the monotonic time and
+chat's id and how many turns it has; then, each time text has arrived, the monotonic time and
 the length of the reply; when the engine is gone, `stopped` and the length.
 """
 
@@ -13,9 +13,10 @@ from app.__main__ import run_desktop
 from app.main import Desktop
 from app.services.log_ring import LogRing
 from app.services.settings import Environment
+from engine.protocol.messages import Finished
 from engine.protocol.places import data_root
 
-TURNS = 20  # of a chat; the model's 2,048 tokens hold about fifty
+FULL = 1_500  # tokens of a chat that is not continued; the model reads 2,048
 
 
 def say(line: str) -> None:
@@ -43,10 +44,10 @@ class WritingDesktop(Desktop):
         chat.change_sampling(max_tokens=1900, temperature=0.9)
         self._send(f"Story {self.number}: tell me of a fox and a bear.")
 
-    def _again(self, _finished: object) -> None:
+    def _again(self, finished: Finished) -> None:
         if not self.services.client.is_running:
             return
-        if len(self.vm.chat.talk.messages) < 2 * TURNS:
+        if finished.usage.prompt_tokens + finished.usage.reply_tokens < FULL:
             self._send("Go on.")
         else:
             self._begin_chat(None)

@@ -103,7 +103,7 @@ struct Attention {
         for (int i = 0; i < kOwn; i++) value[i] = __ldcg(from + lane + i * kWarpLanes);
     }
 
-    // Requests the new token's angles; like norms, they are there before the kernel before this one.
+    // Requests the new token's angles: constants as the norms are.
     __device__ void request_turns(float2 (&turns)[kTurns]) const {
         const float2* const from = a.rotary + size_t(position) * (kHeadDim / 2);
         const int lane = threadIdx.x % kWarpLanes;

@@ -36,6 +36,13 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 
 // --- order between kernels, CTAs and the host ------------------------------------------------------
 
+// Whether a kernel's CTAs start while the kernel before it still runs.
+#if !defined(FREETOKEN_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr bool kStartsEarly = true;
+#else
+constexpr bool kStartsEarly = false;
+#endif
+
 // Waits until the kernel before this one has ended and its stores are seen. Every thread that reads
 // or writes what another kernel writes or reads calls it first; before it only constants are read:
 // weights, step inputs, keys and values of earlier tokens.
@@ -120,6 +127,31 @@ __device__ __forceinline__ uint32_t stream4(const void* from) {
 #else
     uint32_t v;
     asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
+    return v;
+#endif
+}
+
+// The same 16 bytes ahead of wait_for_previous_kernel(). What a compiler knows to be read-only, as
+// above, it moves behind the wait, where its registers are wanted; this it leaves in place.
+__device__ __forceinline__ uint4 early16(const void* from) {
+#if defined(FREETOKEN_EMULATOR)
+    return *static_cast<const uint4*>(from);
+#else
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
+    return v;
+#endif
+}
+
+__device__ __forceinline__ float early4(const float* from) {
+#if defined(FREETOKEN_EMULATOR)
+    return *from;
+#else
+    float v;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
     return v;
 #endif
 }

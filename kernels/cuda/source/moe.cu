@@ -22,6 +22,7 @@ struct RouterPiece {
     uint4 raw[kRouterChunks][kRouterWords];
 };
 
+template <bool kEarly>
 __device__ __forceinline__ void load_router(const void* router, int row, int first,
                                             RouterPiece& out) {
     const uint4* from = static_cast<const uint4*>(router) +
@@ -33,7 +34,8 @@ __device__ __forceinline__ void load_router(const void* router, int row, int fir
         if (block >= kHidden / kLaneValues) break;
 #pragma unroll
         for (int i = 0; i < kRouterWords; i++)
-            out.raw[c][i] = stream16(from + block * kRouterWords + i);
+            out.raw[c][i] = kEarly ? early16(from + block * kRouterWords + i)
+                                   : stream16(from + block * kRouterWords + i);
     }
 }
 
@@ -68,13 +70,15 @@ __device__ __forceinline__ float router_part(const RouterPiece& w, int first, co
 
 constexpr int kQuads = (kHidden / 4 + kThreads - 1) / kThreads;  // of 4 columns, a thread's
 
-// Requests a thread's weights of a norm.
+// Requests a thread's weights of a norm, ahead of the wait.
 __device__ __forceinline__ void load_norm(const float* norm, float4 (&factor)[kQuads]) {
 #pragma unroll
     for (int i = 0; i < kQuads; i++) {
         const int at = threadIdx.x + i * kThreads;
-        factor[i] = at < kHidden / 4 ? __ldg(reinterpret_cast<const float4*>(norm) + at)
-                                     : make_float4(0, 0, 0, 0);
+        if (at >= kHidden / 4) break;
+        const uint4 bits = early16(norm + 4 * at);
+        factor[i] = make_float4(__uint_as_float(bits.x), __uint_as_float(bits.y),
+                                __uint_as_float(bits.z), __uint_as_float(bits.w));
     }
 }
 
@@ -150,10 +154,10 @@ extern "C" __global__ void __launch_bounds__(256) route_plan(MoeArguments a, Moe
     start_next_kernel();
     const Policy policy = read_policy(a);  // the host's, between steps
     if (ahead && !policy.ahead) return;
-    load_router(router, row, 0, w);
+    load_router<true>(router, row, 0, w);
     load_norm(ahead ? layer.next_norm : layer.norm, factor);
     wait_for_previous_kernel();
-    // All of this, and the rows to be normed, is on its way at once.
+    // All of this is on its way at once, with the rows to be normed.
     const uint4 words = __ldcg(reinterpret_cast<const uint4*>(a.clock));
     const Clock clock{words.x, words.y, words.z, __uint_as_float(words.w)};
     const Residency residency = load_residency(a, layer.layer + ahead);
@@ -170,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(256) route_plan(MoeArguments a, Moe
 #pragma unroll 1
             for (int chunk = 0; chunk < kChunks; chunk += kRouterChunks) {
                 if (kChunks > kRouterChunks && (chunk > 0 || first + n > 0))
-                    load_router(router, row, chunk, w);
+                    load_router<false>(router, row, chunk, w);
                 sum += router_part(w, chunk, x[n]);
             }
             sum = warp_sum(sum);

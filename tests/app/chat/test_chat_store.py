@@ -94,8 +94,12 @@ def test_turn_of_a_new_chat_when_its_last_step_fails_then_there_is_no_chat(store
     """Nor an empty one in the list; what the person set for it is stored with its first message."""
     new = Chat(ChatId(0), "Why?", pinned=True, system_prompt="Be brief.", reasoning="high")
 
-    def fail(_db, _message, _now):
-        raise OSError("power lost")
+    append = chat_tree.append
+
+    def fail(db, row, now):
+        if row.role == "assistant":
+            raise OSError("power lost")
+        return append(db, row, now)
 
     with monkeypatch.context() as patch:
         patch.setattr(chat_tree, "append", fail)
@@ -399,7 +403,6 @@ def test_folder_that_cannot_be_made_works_in_memory(tmp_path):
 
 CHILD = """
 import sys
-from dataclasses import replace
 from pathlib import Path
 from app.services.chat_records import Message, MessageId, MessageState
 from app.services.chat_store import ChatStore

@@ -213,21 +213,24 @@ def test_message_when_killed_at_any_write_has_its_place_for_a_reply_and_is_no_dr
         result = write(work)
         for chat in vm.test_store.chats():
             path = vm.test_store.path_of(chat.id)
-            waits = [text for text in (chat.draft, Draft.of(chat.queued).words) if text]
-            found.append(([message.role for message in path], waits, path[-1:] and path[-2].text))
+            drafts = (chat.draft, Draft.of(chat.queued).words, vm.test_store.note("new-draft"))
+            roles = [message.role for message in path]
+            found.append((roles, drafts, path[-2].text if len(path) > 1 else ""))
         return result
 
     monkeypatch.setattr(file, "write", write_and_look)
+    vm.set_draft("one")
+    vm.save_draft()
     vm.send("one")
     vm.send("two")
     answer(client, "first", "reply-1")
     answer(client, "second", "reply-2")
     vm.talk.edit(vm.talk.messages[2].id, "two again")
     answer(client, "third", "reply-3")
-    assert found[-1] == (["user", "assistant"] * 2, [], "two again")
-    for roles, waits, last_question in found:
-        assert roles == ["user", "assistant"] * (len(roles) // 2)
-        assert last_question not in waits
+    assert found[-1] == (["user", "assistant"] * 2, ("", "", ""), "two again")
+    for roles, drafts, last_question in found:
+        assert roles == ["user", "assistant"] * max(1, len(roles) // 2)
+        assert last_question not in drafts
 
 
 def test_queued_message_of_another_chat_is_sent_there(vm, client):

@@ -348,26 +348,18 @@ extern "C" __global__ void __launch_bounds__(kMergeColumns * kTopK) merge(MoeArg
     }
     const int pool = asked ? pool_part : 0;
     const int theirs = pool_units(job, pool);
-    float sum = 0.0f;
-    bool begun = theirs > 0;
-    if (begun) {
+    float sum = -0.0f;  // added to anything, it changes no bit
+    if (theirs > 0) {
         const float* sums =
             reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(a.reply) + kReplyBytes);
         sum = __ldcv(sums + static_cast<size_t>(pair) * kHidden + column);
     }
     const int top = kUnits - theirs;
 #pragma unroll 8
-    for (int u = top - 1; u >= kUnitsAhead; u--) {
-        const float part = __ldcg(partial + static_cast<size_t>(u) * kHidden);
-        sum = begun ? __fadd_rn(sum, part) : part;
-        begun = true;
-    }
+    for (int u = top - 1; u >= kUnitsAhead; u--)
+        sum = __fadd_rn(sum, __ldcg(partial + static_cast<size_t>(u) * kHidden));
 #pragma unroll
-    for (int u = kUnitsAhead - 1; u >= 0; u--) {
-        if (u >= top) continue;
-        sum = begun ? __fadd_rn(sum, ahead[u]) : ahead[u];
-        begun = true;
-    }
+    for (int u = kUnitsAhead - 1; u >= 0; u--) sum = __fadd_rn(sum, u < top ? ahead[u] : -0.0f);
     rows[k][thread % kMergeColumns] = sum;
     __syncthreads();
     if (k == 0) {

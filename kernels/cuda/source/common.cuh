@@ -59,6 +59,24 @@ __device__ __forceinline__ void start_next_kernel() {
 #endif
 }
 
+// Release and acquire, for the device and for the host as well: of this thread's accesses, and behind
+// a barrier of its CTA's. __threadfence also puts all fences in one order, which nobody needs here.
+__device__ __forceinline__ void device_fence() {
+#if defined(FREETOKEN_EMULATOR)
+    __threadfence();
+#else
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void system_fence() {
+#if defined(FREETOKEN_EMULATOR)
+    __threadfence_system();
+#else
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+}
+
 // Stands in every loop that waits for another CTA or for the host.
 __device__ __forceinline__ void spin_hint() {
 #if defined(FREETOKEN_EMULATOR)
@@ -82,16 +100,17 @@ __device__ __forceinline__ uint64_t nanoseconds() {
 // again afterwards. All threads of the CTA must call it.
 __device__ __forceinline__ bool arrives_last(unsigned* ticket, unsigned count) {
     __shared__ unsigned is_last;
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
+        device_fence();
         is_last = atomicAdd(ticket, 1u) == count - 1;
-        if (is_last) *ticket = 0;
+        if (is_last) {
+            *ticket = 0;
+            device_fence();
+        }
     }
     __syncthreads();
-    if (!is_last) return false;
-    __threadfence();
-    return true;
+    return is_last;
 }
 
 // --- loads and stores ------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(kFinishThreads) finish_step(FinishA
     if (threadIdx.x == 0) {
         const int64_t step = *a.step + 1;
         *a.step = step;
-        __threadfence_system();
+        system_fence();
         post8(reinterpret_cast<uint64_t*>(&a.report->step), static_cast<uint64_t>(step));
     }
 }

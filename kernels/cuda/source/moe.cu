@@ -236,7 +236,7 @@ __device__ __forceinline__ int await_pool(const MoeArguments& a, uint32_t call, 
     if (!poller) {
         uint64_t word;
         while (static_cast<uint32_t>(word = poll8(seen)) != call) spin_hint();
-        __threadfence();
+        device_fence();
         return static_cast<int>(word >> 32);
     }
     const uint64_t begin = nanoseconds();
@@ -258,7 +258,7 @@ __device__ __forceinline__ int await_pool(const MoeArguments& a, uint32_t call, 
         a.clock->failed = 1;
     }
     a.plan->seen_ns = reply.z;
-    __threadfence_system();
+    system_fence();
     post8(seen, call | static_cast<uint64_t>(reply.y) << 32);
     return static_cast<int>(reply.y);
 }

@@ -400,7 +400,7 @@ __device__ __forceinline__ void make_plan(const MoeArguments& a, const MoeLayer&
         a.mail->jobs = static_cast<uint32_t>(s.listed);
         a.mail->rows = kRows;
         a.mail->limit = static_cast<uint32_t>(share.limit);
-        __threadfence_system();  // with the barrier: all of the CTA's stores come before the number
+        system_fence();  // with the barrier: all of the CTA's stores come before the number
         post4(&a.mail->call, call);
     }
     plan.planned_ns = nanoseconds();

@@ -116,14 +116,24 @@ __device__ __forceinline__ bool arrives_last(unsigned* ticket, unsigned count) {
 // --- loads and stores ------------------------------------------------------------------------------
 
 // Read-only data that is used once, 16, 8 or 4 bytes: past the L1 cache, which it would only flush.
+// kEarly: ahead of wait_for_previous_kernel(). What a compiler knows to be read-only it moves behind
+// the wait, where its registers are wanted; this it leaves in place.
+template <bool kEarly = false>
 __device__ __forceinline__ uint4 stream16(const void* from) {
 #if defined(FREETOKEN_EMULATOR)
     return *static_cast<const uint4*>(from);
 #else
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
+    if (kEarly) {
+        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from)
+                     : "memory");
+    } else {
+        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from));
+    }
     return v;
 #endif
 }
@@ -150,21 +160,7 @@ __device__ __forceinline__ uint32_t stream4(const void* from) {
 #endif
 }
 
-// The same 16 bytes ahead of wait_for_previous_kernel(). What a compiler knows to be read-only, as
-// above, it moves behind the wait, where its registers are wanted; this it leaves in place.
-__device__ __forceinline__ uint4 early16(const void* from) {
-#if defined(FREETOKEN_EMULATOR)
-    return *static_cast<const uint4*>(from);
-#else
-    uint4 v;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from)
-                 : "memory");
-    return v;
-#endif
-}
-
+// A number ahead of the wait, see stream16.
 __device__ __forceinline__ float early4(const float* from) {
 #if defined(FREETOKEN_EMULATOR)
     return *from;

@@ -149,9 +149,7 @@ struct Gemv {
         for (int i = 0; i < kRows; i++) {
             const size_t row = i < at.rows ? i : 0;
             const char* from = at.weights + row * kRowBytes + (size_t(step) * kWarpLanes + lane) * 16;
-            bytes[i][depth] = !inside  ? make_uint4(0, 0, 0, 0)
-                              : kEarly ? early16(from)
-                                       : stream16(from);
+            bytes[i][depth] = inside ? stream16<kEarly>(from) : make_uint4(0, 0, 0, 0);
         }
         if (!kScaled) return;
         const float* from = at.scales + column / kSide;

@@ -34,8 +34,7 @@ __device__ __forceinline__ void load_router(const void* router, int row, int fir
         if (block >= kHidden / kLaneValues) break;
 #pragma unroll
         for (int i = 0; i < kRouterWords; i++)
-            out.raw[c][i] = kEarly ? early16(from + block * kRouterWords + i)
-                                   : stream16(from + block * kRouterWords + i);
+            out.raw[c][i] = stream16<kEarly>(from + block * kRouterWords + i);
     }
 }
 
@@ -76,7 +75,7 @@ __device__ __forceinline__ void load_norm(const float* norm, float4 (&factor)[kQ
     for (int i = 0; i < kQuads; i++) {
         const int at = threadIdx.x + i * kThreads;
         if (at >= kHidden / 4) break;
-        const uint4 bits = early16(norm + 4 * at);
+        const uint4 bits = stream16<true>(norm + 4 * at);
         factor[i] = make_float4(__uint_as_float(bits.x), __uint_as_float(bits.y),
                                 __uint_as_float(bits.z), __uint_as_float(bits.w));
     }

@@ -92,9 +92,9 @@ class ChatStore:
         self, title: str = "", system_prompt: str = "", sampling: Sampling | None = None
     ) -> Chat:
         """Add an empty chat."""
-        chat = Chat(ChatId(0), title, system_prompt=system_prompt, sampling=sampling)
         now = self._clock()
-        return self._file.write(lambda db: chat_tree.create_chat(db, chat, now))
+        chat = Chat(ChatId(0), title, False, now, now, system_prompt, sampling)
+        return self._file.write(lambda db: chat_tree.insert_chat(db, chat))
 
     def save_chat(self, chat: Chat) -> None:
         """Store all of a chat that a person sets; the leaf follows the messages."""
@@ -104,7 +104,7 @@ class ChatStore:
         self, chat: Chat, messages: Sequence[Message], shown: Sequence[MessageId]
     ) -> ChatId:
         """Add a chat with its whole tree, such as from a file; see `chat_tree.add_whole`."""
-        return ChatId(self._file.write(lambda db: chat_tree.add_whole(db, chat, messages, shown)))
+        return self._file.write(lambda db: chat_tree.add_whole(db, chat, messages, shown))
 
     def delete_chat(self, chat_id: ChatId) -> None:
         """Remove a chat and all its messages for good."""
@@ -176,13 +176,14 @@ class ChatStore:
 
         def work(db: sqlite3.Connection) -> tuple[Chat, Message]:
             kept = chat
-            if not chat.id:
-                kept = chat_tree.create_chat(db, chat, now)
+            if chat.id:
+                chat_tree.save_chat(db, chat)
+            else:
+                kept = chat_tree.insert_chat(db, replace(chat, created=now, updated=now))
                 db.execute("DELETE FROM notes WHERE name IN (?, ?)", (NEW_DRAFT, NEW_FILES))
             parent = chat_tree.append(db, replace(question, chat_id=kept.id), now)
             reply = reply_place(kept.id, parent, model)
             number = chat_tree.append(db, reply, now)
-            chat_tree.save_chat(db, kept)
             return kept, replace(reply, id=number, created=now)
 
         return self._file.write(work)

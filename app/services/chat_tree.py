@@ -52,12 +52,13 @@ def append(db: sqlite3.Connection, message: Message, now: float) -> MessageId:
     return number
 
 
-def create_chat(db: sqlite3.Connection, chat: Chat, now: float) -> Chat:
-    """Add a chat without messages. Returns it with its id and times."""
+def insert_chat(db: sqlite3.Connection, chat: Chat) -> Chat:
+    """Add a chat without messages, whatever its own id and leaf. Returns it with its id."""
     cursor = db.execute(
-        "INSERT INTO chats(title, created, updated) VALUES (?, ?, ?)", (chat.title, now, now)
+        "INSERT INTO chats(title, created, updated) VALUES (?, ?, ?)",
+        (chat.title, chat.created, chat.updated),
     )
-    made = replace(chat, id=ChatId(cursor.lastrowid or 0), created=now, updated=now)
+    made = replace(chat, id=ChatId(cursor.lastrowid or 0))
     save_chat(db, made)
     return made
 
@@ -119,7 +120,7 @@ def is_hidden(db: sqlite3.Connection, number: int) -> bool:
 
 def add_whole(
     db: sqlite3.Connection, chat: Chat, messages: Sequence[Message], shown: Sequence[MessageId]
-) -> int:
+) -> ChatId:
     """Add a chat with all its messages. Returns its id.
 
     Args:
@@ -128,23 +129,10 @@ def add_whole(
         messages: parents before their answers; their ids are those of the file they come from.
         shown: ids of the messages on screen, from the first to the leaf.
     """
-    columns = "title, pinned, created, updated, system_prompt, sampling, preset, reasoning"
-    cursor = db.execute(
-        f"INSERT INTO chats({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            chat.title,
-            int(chat.pinned),
-            chat.created,
-            chat.updated,
-            chat.system_prompt,
-            sampling_json(chat.sampling),
-            chat.preset,
-            chat.reasoning,
-        ),
-    )
-    chat_id, numbers = cursor.lastrowid or 0, dict[int | None, MessageId | None]({None: None})
+    chat_id = insert_chat(db, chat).id
+    numbers = dict[int | None, MessageId | None]({None: None})
     for message in messages:
-        row = replace(message, chat_id=ChatId(chat_id), parent=numbers[message.parent])
+        row = replace(message, chat_id=chat_id, parent=numbers[message.parent])
         number = insert(db, row, message.created)
         numbers[message.id] = number
         index(db, number)

@@ -116,8 +116,8 @@ __device__ __forceinline__ bool arrives_last(unsigned* ticket, unsigned count) {
 // --- loads and stores ------------------------------------------------------------------------------
 
 // Read-only data that is used once, 16, 8 or 4 bytes: past the L1 cache, which it would only flush.
-// kEarly: ahead of wait_for_previous_kernel(). What a compiler knows to be read-only it moves behind
-// the wait, where its registers are wanted; this it leaves in place.
+// kEarly: ahead of wait_for_previous_kernel(). What a compiler knows to be read-only it may move
+// behind the wait, where its registers are wanted; this it leaves in place.
 template <bool kEarly = false>
 __device__ __forceinline__ uint4 stream16(const void* from) {
 #if defined(FREETOKEN_EMULATOR)

@@ -68,16 +68,23 @@ def test_chat_when_reopened_is_equal(tmp_path):
     again.close()
 
 
+append = chat_tree.append
+
+
+def fail_at_the_reply(db, row, now):
+    """The last step of a turn; the others are done."""
+    if row.role == "assistant":
+        raise OSError("power lost")
+    return append(db, row, now)
+
+
 def test_turn_when_its_last_step_fails_then_nothing_of_it_is_there(store, monkeypatch):
     """Message, place of the reply and emptied draft are one transaction."""
     chat = replace(store.create_chat("Title"), draft="Why?")
     store.save_chat(chat)
 
-    def fail(_db, _chat):
-        raise OSError("power lost")
-
     with monkeypatch.context() as patch:
-        patch.setattr(chat_tree, "save_chat", fail)
+        patch.setattr(chat_tree, "append", fail_at_the_reply)
         with pytest.raises(OSError, match="power lost"):
             store.add_turn(replace(chat, draft=""), message(chat, None, "Why?"), "Tiny")
     assert store.path_of(chat.id) == []
@@ -94,15 +101,8 @@ def test_turn_of_a_new_chat_when_its_last_step_fails_then_there_is_no_chat(store
     """Nor an empty one in the list; what the person set for it is stored with its first message."""
     new = Chat(ChatId(0), "Why?", pinned=True, system_prompt="Be brief.", reasoning="high")
 
-    append = chat_tree.append
-
-    def fail(db, row, now):
-        if row.role == "assistant":
-            raise OSError("power lost")
-        return append(db, row, now)
-
     with monkeypatch.context() as patch:
-        patch.setattr(chat_tree, "append", fail)
+        patch.setattr(chat_tree, "append", fail_at_the_reply)
         with pytest.raises(OSError, match="power lost"):
             store.add_turn(new, message(new, None, "Why?"), "Tiny")
     assert store.chats() == []

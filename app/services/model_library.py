@@ -6,11 +6,11 @@ Knows no engine: what the engine thinks of a model is heard when it is loaded.
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Qt, Signal, SignalInstance
 
 from app.services.job_state import JobExtra, JobState
 from app.services.model_scan import (
@@ -37,10 +37,15 @@ class ModelLibrary(QObject):
 
     Signals:
         changed(): entries, notes or missing folders may differ.
+        deleted(ModelEntry, int): a model has left the list; the bytes that become free.
+        not_deleted(Path, str): it is still there, and why.
     """
 
     changed = Signal()
+    deleted = Signal(object, object)  # int is 32 bits wide
+    not_deleted = Signal(object, str)
     _scanned = Signal(int, object)
+    _removed = Signal(object, object)
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class ModelLibrary(QObject):
         self._closed = False
         self._is_scanned = False
         self._scanned.connect(self._take, Qt.ConnectionType.QueuedConnection)
+        self._removed.connect(self._take_removed, Qt.ConnectionType.QueuedConnection)
 
     # --- facts
 
@@ -144,45 +150,40 @@ class ModelLibrary(QObject):
                 found = scan(folders, tuple(sorted(sources.iterdir())))
             except OSError:
                 found = scan(folders, ())
-            self._tell(number, found)
+            self._emit(self._scanned, number, found)
 
         # A daemon: a folder on a dead share may block for ever, and must not keep the app alive.
         threading.Thread(target=work, name="model-library", daemon=True).start()
 
-    def delete(self, path: str | Path) -> int:
-        """Remove an FTW folder of ours; it leaves the list at once, the disk soon after.
+    def delete(self, path: str | Path) -> None:
+        """Remove an FTW folder directly inside a models folder, on a thread.
 
-        Returns: the bytes that become free.
-
-        Raises:
-            ValueError: it is not an FTW folder directly inside a models folder.
-            OSError: it cannot be renamed.
+        It leaves the list as soon as it bears another name, and the disk after that. `deleted` or
+        `not_deleted` follows.
         """
-        folder = Path(path)
-        entry = read_ftw(folder)
-        if folder.parent not in self.folders or folder.is_symlink():
-            raise ValueError(tr("{path} does not lie in a models folder.", path=folder))
-        num_bytes = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
-        doomed = folder.with_name(f".{folder.name}{DELETED_SUFFIX}")
-        if doomed.exists():
+        folder, folders = Path(path), self.folders
+
+        def work() -> None:
+            try:
+                entry, num_bytes, doomed = _doom(folder, folders)
+            except (OSError, ValueError) as problem:
+                why = problem.strerror if isinstance(problem, OSError) else str(problem)
+                self._emit(self.not_deleted, folder, why or "")
+                return
+            self._emit(self._removed, entry, num_bytes)
             shutil.rmtree(doomed, ignore_errors=True)
-        folder.rename(doomed)
-        self._drop(entry.path)
-        self._on_thread(lambda: shutil.rmtree(doomed, ignore_errors=True))
-        self.refresh()
-        return num_bytes
+
+        threading.Thread(target=work, name="model-delete", daemon=True).start()
 
     def close(self) -> None:
         """Take no results any more."""
         self._closed = True
 
-    def _on_thread(self, work: Callable[[], object]) -> None:
-        threading.Thread(target=work, name="model-folder", daemon=True).start()
-
-    def _tell(self, number: int, found: Scan) -> None:
+    def _emit(self, signal: SignalInstance, *values: object) -> None:
+        """Tell the window's thread something, from another one."""
         if not self._closed:
             with contextlib.suppress(RuntimeError):  # the app has ended meanwhile
-                self._scanned.emit(number, found)
+                signal.emit(*values)
 
     def _take(self, number: int, found: Scan) -> None:
         if number != self._round or self._closed:
@@ -204,11 +205,35 @@ class ModelLibrary(QObject):
             shown.append(replace(entry, renew_from=source.path) if source and is_old else entry)
         return replace(found, entries=tuple(shown))
 
-    def _drop(self, path: Path) -> None:
-        kept = tuple(e for e in self._scan.entries if e.path != path)
-        taken = self._scan.taken - {key_of(path)}
+    def _take_removed(self, entry: ModelEntry, num_bytes: int) -> None:
+        if self._closed:
+            return
+        kept = tuple(e for e in self._scan.entries if e.path != entry.path)
+        taken = self._scan.taken - {key_of(entry.path)}
         self._scan = replace(self._scan, entries=kept, taken=taken)
         self.changed.emit()
+        self.deleted.emit(entry, num_bytes)
+        self.refresh()
+
+
+def _doom(folder: Path, folders: Collection[Path]) -> tuple[ModelEntry, int, Path]:
+    """Give a model's folder the name of one that nobody wants, in one step.
+
+    Returns: what it was, its bytes, where it lies now.
+
+    Raises:
+        ValueError: it is not an FTW folder directly inside one of `folders`.
+        OSError: it cannot be renamed.
+    """
+    entry = read_ftw(folder)
+    if folder.parent not in folders or folder.is_symlink():
+        raise ValueError(tr("{path} does not lie in a models folder.", path=folder))
+    num_bytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    doomed = folder.with_name(f".{folder.name}{DELETED_SUFFIX}")
+    if doomed.exists():  # of an earlier run
+        shutil.rmtree(doomed, ignore_errors=True)
+    folder.rename(doomed)
+    return entry, num_bytes, doomed
 
 
 def targets_of(jobs: Iterable[JobState]) -> frozenset[str]:

@@ -66,11 +66,14 @@ class ModelsViewModel(QObject):
         self._ram = (0, 0)  # total, free
         self._loading: Path | None = None  # asked for here
         self._coming = ""  # name of what the session loads
+        self._deleting: set[Path] = set()
         self._speeds = Speeds(jobs)
         self.rows: tuple[ModelRow, ...] = ()
         self.jobs: tuple[JobRow, ...] = ()
         self.problem = ""
         library.changed.connect(self._renew_rows)
+        library.deleted.connect(self._on_deleted)
+        library.not_deleted.connect(self._on_not_deleted)
         for signal in (client.loaded, client.unloaded, client.stopped, client.failed):
             signal.connect(self._on_engine)
         session.changed.connect(self._on_session)
@@ -153,15 +156,10 @@ class ModelsViewModel(QObject):
     def delete(self, path: Path) -> None:
         """Delete a converted model for good; a loaded one is kept."""
         row = next((r for r in self.rows if r.entry.path == path), None)
-        if row is None or row.state in ("loaded", "loading"):
+        if row is None or row.state in ("loaded", "loading") or path in self._deleting:
             return
-        try:
-            freed = self._library.delete(path)
-        except (OSError, ValueError) as problem:
-            why = problem.strerror if isinstance(problem, OSError) else str(problem)
-            self._say(tr("{name} could not be deleted: {why}", name=row.entry.name, why=why or ""))
-            return
-        self.freed.emit(row.entry.name, freed)
+        self._deleting.add(path)
+        self._library.delete(path)
 
     def cancel(self, job_id: str) -> None:
         """End a conversion; nothing half-written stays."""
@@ -180,6 +178,16 @@ class ModelsViewModel(QObject):
         self._say("")
 
     # --- events -----------------------------------------------------------------------------
+
+    def _on_deleted(self, entry: ModelEntry, num_bytes: int) -> None:
+        self._deleting.discard(entry.path)
+        self.freed.emit(entry.name, num_bytes)
+
+    def _on_not_deleted(self, path: Path, why: str) -> None:
+        self._deleting.discard(path)
+        names = (row.entry.name for row in self.rows if row.entry.path == path)
+        name = next(names, path.name)
+        self._say(tr("{name} could not be deleted: {why}", name=name, why=why))
 
     def _on_engine(self, *_: object) -> None:
         self._loading = None

@@ -70,6 +70,7 @@ def everything(desktop: Desktop, outside: Path) -> list[Callable[[], object]]:
         vm.models.refresh,
         lambda: vm.models.verify(Path(model)),
         lambda: vm.models.import_folders(brought),
+        lambda: desktop.services.library.delete(Path(model).with_name("gone")),
         vm.discover.look,
         vm.first_run.look,
         vm.move.look,

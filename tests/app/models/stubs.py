@@ -57,6 +57,8 @@ class StubLibrary(QObject):
     """The part of ModelLibrary that the page uses."""
 
     changed = Signal()
+    deleted = Signal(object, object)
+    not_deleted = Signal(object, str)
 
     def __init__(self, *entries):
         super().__init__()
@@ -64,7 +66,7 @@ class StubLibrary(QObject):
         self.is_scanned, self.missing, self.notes = True, (), ()
         self.target_folder = Path("/models")
         self.folders = (self.target_folder,)
-        self.deleted, self.refreshed, self.refusal = [], 0, None
+        self.to_delete, self.refreshed, self.refusal = [], 0, None
 
     def entries(self):
         return tuple(self._entries)
@@ -86,11 +88,13 @@ class StubLibrary(QObject):
         return (self.target_folder / name).exists()
 
     def delete(self, path):
-        if self.refusal:
-            raise self.refusal
-        self.deleted.append(path)
-        self.put(*(e for e in self._entries if e.path != path))
-        return 38_200_000
+        self.to_delete.append(path)
+
+    def delete_now(self):
+        """What the thread does that was asked."""
+        gone = [e for e in self._entries if e.path == self.to_delete[-1]]
+        self.put(*(e for e in self._entries if e not in gone))
+        self.deleted.emit(gone[0], 38_200_000)
 
     def refresh(self):
         self.refreshed += 1

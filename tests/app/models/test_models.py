@@ -226,17 +226,23 @@ def test_delete_when_loaded_then_kept(parts):
     parts.client.model = loaded()
     parts.client.loaded.emit(None)
     parts.vm.delete(TINY.path)
-    assert parts.library.deleted == []
+    assert parts.library.to_delete == []
     parts.vm.delete(BIG.path)
-    assert parts.library.deleted == [BIG.path]
+    parts.vm.delete(BIG.path)
+    assert parts.library.to_delete == [BIG.path], "once, however often it is clicked"
+    assert freed == []
+    parts.library.delete_now()
     assert freed == [("DeepSeek-V4-Flash", 38_200_000)]
 
 
 def test_delete_when_refused_then_says_why(parts):
     """Rights, a busy file: the model stays in the list and the reason is shown."""
-    parts.library.refusal = PermissionError(13, "Permission denied")
     parts.vm.delete(TINY.path)
+    parts.library.not_deleted.emit(TINY.path, "Permission denied")
     assert "Permission denied" in parts.vm.problem
+    assert [row.entry for row in parts.vm.rows if row.entry.path == TINY.path] == [TINY]
+    parts.vm.delete(TINY.path)
+    assert parts.library.to_delete == [TINY.path] * 2, "it can be tried again"
 
 
 def test_page_when_delete_is_asked_then_a_question_with_the_bytes(parts, view):
@@ -247,10 +253,10 @@ def test_page_when_delete_is_asked_then_a_question_with_the_bytes(parts, view):
     assert dialog.safe.isDefault()
     assert "38.2 MB" in " ".join(c.text() for c in dialog.children() if hasattr(c, "text"))
     dialog.reject()
-    assert parts.library.deleted == []
+    assert parts.library.to_delete == []
     row.delete.click()
     next(c for c in view.children() if isinstance(c, DeleteDialog) and c.isVisible()).accept()
-    assert parts.library.deleted == [TINY.path]
+    assert parts.library.to_delete == [TINY.path]
 
 
 def test_page_when_folders_and_a_file_are_dropped_then_each_acts_by_its_kind(parts, view, tmp_path):

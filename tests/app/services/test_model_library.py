@@ -183,27 +183,40 @@ def test_builtin_when_the_source_is_another_now_then_marked_to_be_made_anew(
 
 
 def test_delete_then_gone_from_list_and_disk(qtbot, library, tmp_path):
-    """Freed bytes are told; the folder leaves the list at once."""
+    """Freed bytes are told; the folder leaves the list at once, and what an earlier run left."""
     folder = put(tmp_path / "models" / "tiny")
+    put(tmp_path / "models" / ".tiny.deleted")
     look(qtbot, library)
-    with qtbot.waitSignal(library.changed):
-        freed = library.delete(folder)
+    with qtbot.waitSignal(library.deleted) as deleted:
+        library.delete(folder)
+    entry, freed = deleted.args
+    assert (entry.path, entry.name) == (folder, "Tiny")
     assert freed > 1000
     assert library.entries() == ()
     qtbot.waitUntil(lambda: list((tmp_path / "models").iterdir()) == [])
 
 
-def test_delete_when_not_ours_then_refused(library, tmp_path):
+def test_delete_when_not_ours_then_refused(qtbot, library, tmp_path):
     """Only FTW folders directly inside a models folder can be deleted."""
     outside = put(tmp_path / "elsewhere" / "tiny")
-    with pytest.raises(ValueError, match="models folder"):
-        library.delete(outside)
     plain = tmp_path / "models" / "photos"
     plain.mkdir(parents=True)
-    with pytest.raises(OSError, match=r"model\.ftw"):
-        library.delete(plain)
-    assert outside.exists()
-    assert plain.exists()
+    for folder, why in ((outside, "models folder"), (plain, "No such file")):
+        with qtbot.waitSignal(library.not_deleted) as refused:
+            library.delete(folder)
+        assert refused.args[0] == folder
+        assert why in refused.args[1]
+        assert folder.exists()
+
+
+def test_delete_when_the_app_ends_meanwhile_then_nothing_is_told(qtbot, library, tmp_path):
+    """The thread has its name, and the folder goes all the same."""
+    folder = put(tmp_path / "models" / "tiny")
+    look(qtbot, library)
+    library.close()
+    with qtbot.assertNotEmitted(library.deleted):
+        library.delete(folder)
+        qtbot.waitUntil(lambda: list((tmp_path / "models").iterdir()) == [])
 
 
 def test_target_for_when_taken_then_next_name(qtbot, library, tmp_path):
@@ -254,9 +267,11 @@ def test_target_for_when_deleted_then_free_at_once(qtbot, library, tmp_path):
     library.set_extra(None)
     folder = put(tmp_path / "models" / "tiny")
     look(qtbot, library)
-    with qtbot.waitSignal(library.changed):
+    found = []
+    library.deleted.connect(lambda *_: found.append(library.target_for("tiny")))
+    with qtbot.waitSignal(library.deleted):
         library.delete(folder)
-        assert library.target_for("tiny") == folder
+    assert found == [folder]
 
 
 def test_target_for_when_the_folder_is_back_then_the_next_try_sees_it(qtbot, library, tmp_path):

@@ -6,16 +6,23 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QMessageBox
+
 from app.application import PAGES, make_application
 from app.services.diagnostics import Diagnostics
 from app.services.display import display_problem
+from app.services.handing_over import Request, activation_token, let_others_forward
 from app.services.interrupts import Interrupts
 from app.services.log_ring import LogRing
-from app.services.settings import Environment, read_environment
-from app.services.single_instance import SingleInstance
+from app.services.settings import Environment, SettingsStore, read_environment
+from app.services.single_instance import Place, SingleInstance
 from app.services.tidy import Collector
+from app.wording import tr
+from app.wording.language import use_language
 
 NO_DISPLAY = 78
+TAKEN = 75
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -35,10 +42,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run_desktop(environment: Environment, page: str, file: str = "") -> int:
     """Show the app until it is closed; `file` is a model to load. Returns the exit code."""
+    request = Request(page, file, activation_token())
     app = make_application(offscreen=False)
     instance = SingleInstance(environment.root.root)
-    if not instance.claim() and instance.hand_over(page, file):
-        return 0
+    let_others_forward()
+    place = instance.take_place(request)
+    if place is not Place.FIRST:
+        return 0 if place is Place.HANDED_OVER else tell_taken(environment, instance)
     ring = LogRing()
     diagnostics = Diagnostics(ring, environment.root.logs)
     collector, interrupts = Collector(), Interrupts()
@@ -49,6 +59,8 @@ def run_desktop(environment: Environment, page: str, file: str = "") -> int:
     desktop = Desktop(environment, ring)
     instance.asked.connect(desktop.raise_window)
     instance.opened.connect(desktop.open_model)
+    desktop.begun.connect(instance.answer)
+    desktop.closing.begun.connect(instance.stop_listening)
     interrupts.asked.connect(desktop.quit)
     desktop.finished.connect(app.quit)
     rest = desktop.pages.rest(desktop.window.prepare)
@@ -65,6 +77,33 @@ def run_desktop(environment: Environment, page: str, file: str = "") -> int:
     collector.close()
     diagnostics.close()
     return code
+
+
+def tell_taken(environment: Environment, instance: SingleInstance) -> int:
+    """Say that another app has the data root and does not answer. Returns the exit code."""
+    use_language(SettingsStore(environment.root.settings_file).value.language)
+    process, host = instance.holder()
+    folder, number = environment.root.root, process or "?"
+    if host:
+        sentence = tr(
+            "FreeToken Desktop is running already over the data folder {folder}, on the computer "
+            "{host} (process {number}). Close it there first.",
+            folder=folder,
+            host=host,
+            number=number,
+        )
+    else:
+        sentence = tr(
+            "FreeToken Desktop is running already over the data folder {folder} (process "
+            "{number}) and does not answer. Wait a moment and start it again, or end that process.",
+            folder=folder,
+            number=number,
+        )
+    if sys.stderr is not None:  # a program without a console on Windows has none
+        sys.stderr.write(sentence + "\n")
+    if QGuiApplication.platformName() not in ("offscreen", "minimal"):  # nobody would see it
+        QMessageBox.critical(None, tr("FreeToken Desktop"), sentence)
+    return TAKEN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from app.parts import make_services, make_view_models, program_of
 from app.predict import amounts
 from app.services.closing import Closing
 from app.services.event_log import EventLog
+from app.services.handing_over import activation
 from app.services.log_ring import LogRing
 from app.services.model_open import model_folder
 from app.services.settings import Environment, Settings, chosen_folder
@@ -102,11 +103,12 @@ class Desktop(QObject):
             self.services.settings.set(first_run_told=True)
             self.window.show_page("first_run")
 
-    def raise_window(self, page: str = "") -> None:
-        """Bring the window to the front: a second start, or the tray."""
+    def raise_window(self, page: str = "", token: str = "") -> None:
+        """Bring the window to the front: a second start (with its token), or the tray."""
         self.window.showNormal() if self.window.isMinimized() else self.window.show()
         self.window.raise_()
-        self.window.activateWindow()
+        with activation(token):
+            self.window.activateWindow()
         if page:
             self.window.show_page(page)
 
@@ -114,9 +116,9 @@ class Desktop(QObject):
         """Whether a reply is being written or a model is being loaded."""
         return self.vm.session.state not in (EngineState.IDLE, EngineState.READY)
 
-    def open_model(self, file: str) -> None:
+    def open_model(self, file: str, token: str = "") -> None:
         """Load a model that the desktop handed over: a double click on its `model.ftw`."""
-        self.raise_window()
+        self.raise_window(token=token)
         folder = model_folder(file)
         if folder is None:
             self._warn(tr("{path} is no model of FreeToken.", path=file))
@@ -140,6 +142,8 @@ class Desktop(QObject):
         self.vm.about.begin()
         for sentence in (*self.services.settings.notices, *self.vm.chat.notices):
             self.window.toast(sentence, "warn")
+        if self.vm.runtime.need == "outdated":
+            self._tell_outdated_runtime()
         self.begun.emit()
 
     # --- wires
@@ -222,6 +226,11 @@ class Desktop(QObject):
             self._offer_restart(tr("Engine runtime"))
         else:
             self.vm.session.restart_engine()
+
+    def _tell_outdated_runtime(self) -> None:
+        """After an update of the program; what is installed goes on working."""
+        words = tr("There are newer engine libraries for this version of the program.")
+        self.window.toast(words, "info", tr("Show"), lambda: self._show_settings("about"))
 
     def _tell_release(self, sentence: str, page: str) -> None:
         def show() -> None:

@@ -25,9 +25,11 @@ class Closing(QObject):
         last: called when the children are gone, in order: threads, locks.
 
     Signals:
+        begun(): the app is ending, before anything is stopped.
         finished(): all is over, or the limit was reached and the children were killed.
     """
 
+    begun = Signal()
     finished = Signal()
 
     def __init__(
@@ -56,6 +58,7 @@ class Closing(QObject):
         if self._begun:
             return
         self._begun = True
+        self.begun.emit()
         self._take(self._first)
         self._client.stopped.connect(self._check)
         self._jobs.idle.connect(self._check)

@@ -5,14 +5,21 @@ must be named in Settings before a runtime can be fetched. No Qt.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from engine.protocol.errors import InvalidRequest
 from engine.protocol.places import resources_dir
-from engine.protocol.runtime_lock import RuntimeLock, read_lock, this_platform, this_python
+from engine.protocol.runtime_lock import (
+    RuntimeLock,
+    installed_lock,
+    newest_runtime,
+    read_lock,
+    this_platform,
+    this_python,
+)
 
 STAMP = "build.json"
 LOCKS = "runtime"
@@ -70,6 +77,25 @@ def fitting_locks(resources: Path | None = None) -> tuple[LockFile, ...]:
         if (lock.platform, lock.python) == here:
             found.append(LockFile(path, lock))
     return tuple(sorted(found, key=lambda entry: entry.lock.build))
+
+
+def runtime_in_use(runtime: Path, bundle: str, locks: Sequence[LockFile]) -> Path | None:
+    """Return the installed runtime that an engine takes; None = what came with the program, if any.
+
+    A full build's own CPU libraries are newer than an installed CPU runtime that this version does
+    not list.
+
+    Args:
+        runtime: the data root's folder of runtimes.
+        bundle: what the program came with, see `BuildFacts`.
+        locks: what this version lists.
+    """
+    folder = newest_runtime(runtime)
+    lock = installed_lock(folder) if folder is not None else None
+    if lock is None:
+        return None
+    is_listed = any(entry.lock == lock for entry in locks)
+    return folder if is_listed or bundle != "full" or lock.build != "cpu" else None
 
 
 def has_nvidia_driver(places: Iterable[str] = _DRIVERS) -> bool:

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.services.runtime_build import fitting_locks, read_build, runtime_in_use
 from app.services.settings import SettingsStore
 from app.services.updates import Release, UpdateCheck, is_newer
 from app.wording import tr
 from engine.protocol.places import DataRoot
-from engine.protocol.runtime_lock import newest_runtime
 
 if TYPE_CHECKING:
     from app.services.licences import Licence
@@ -142,4 +142,5 @@ class AboutViewModel(QObject):
         """Return the licences of all parts."""
         from app.services.licences import read_licences  # slow to import, and seldom asked for
 
-        return read_licences(newest_runtime(self._root.runtime))
+        bundle, locks = read_build().bundle, fitting_locks()
+        return read_licences(runtime_in_use(self._root.runtime, bundle, locks))

@@ -11,17 +11,17 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.services.job_runner import JobRunner
 from app.services.job_state import JobState
-from app.services.runtime_build import BuildFacts, LockFile
+from app.services.runtime_build import BuildFacts, LockFile, runtime_in_use
 from app.services.settings import SettingsStore
 from app.wording import tr
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 from engine.protocol.places import DataRoot
-from engine.protocol.runtime_lock import Build, RuntimeLock, installed_lock, newest_runtime
+from engine.protocol.runtime_lock import Build, RuntimeLock, installed_lock
 
 JOB = "runtime"
 
-Need = Literal["missing", "installed", "bundled"]
+Need = Literal["missing", "outdated", "installed", "bundled"]
 
 
 class RuntimeViewModel(QObject):
@@ -62,6 +62,8 @@ class RuntimeViewModel(QObject):
         order: tuple[Build, ...] = ("cuda", "cpu") if wants_cuda else ("cpu", "cuda")
         self.chosen: Build | None = next((key for key in order if key in self._locks), None)
         self.problem = ""
+        if self.need == "outdated" and self.present is not None:
+            self.chosen = self.present.build  # the newer ones of the same kind
         jobs.changed.connect(self.changed)
         jobs.done.connect(self._on_done)
         jobs.failed.connect(self._on_failed)
@@ -72,10 +74,15 @@ class RuntimeViewModel(QObject):
 
     @property
     def need(self) -> Need:
-        """Whether something must be installed before a model can be loaded."""
-        if newest_runtime(self._root.runtime) is not None:
-            return "installed"
-        return "missing" if self._build.bundle == "shell" else "bundled"
+        """Whether something must be installed before a model can be loaded, or should be.
+
+        "outdated": they work, but this version of the program was tried with others of their kind.
+        """
+        present = self.present
+        if present is None:
+            return "missing" if self._build.bundle == "shell" else "bundled"
+        listed = self._locks.get(present.build)
+        return "installed" if listed is None or listed.lock == present else "outdated"
 
     @property
     def builds(self) -> tuple[Build, ...]:
@@ -89,8 +96,9 @@ class RuntimeViewModel(QObject):
 
     @property
     def present(self) -> RuntimeLock | None:
-        """What is installed."""
-        folder = newest_runtime(self._root.runtime)
+        """What is installed and in use."""
+        locks = tuple(self._locks.values())
+        folder = runtime_in_use(self._root.runtime, self._build.bundle, locks)
         return installed_lock(folder) if folder else None
 
     @property

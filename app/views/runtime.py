@@ -32,6 +32,9 @@ _STAGES: dict[str, Phrase] = {
 
 
 NEEDED = tr("The engine needs its libraries once before it can load a model.")
+OUTDATED = tr(
+    "They are of another version of the program. This one was tried with newer libraries."
+)
 _PLACES = (tr("Folder"), tr("Package index"))
 
 
@@ -116,8 +119,9 @@ class RuntimeCard(QWidget):
         tone, sentence = _said(vm)
         self._said.setVisible(bool(sentence))
         self._said.show_text(tone, sentence)
-        self.install.set_text(tr("Repair") if vm.is_current else tr("Install"))
-        self.install.set_kind("primary" if vm.need == "missing" else "secondary")
+        self.install.set_text(_install_words(vm))
+        is_wanted = vm.need in ("missing", "outdated")
+        self.install.set_kind("primary" if is_wanted else "secondary")
         self.install.setVisible(job is None and vm.offer is not None)
         self.bundle.setVisible(not is_open)
         self.stop.setVisible(is_open)
@@ -154,12 +158,20 @@ class RuntimeCard(QWidget):
         self._bar.set_name(tr("{share} done", share=amounts.share(share)))
 
 
+def _install_words(vm: RuntimeViewModel) -> str:
+    if vm.is_current:
+        return tr("Repair")
+    is_newer = vm.need == "outdated" and vm.present is not None and vm.chosen == vm.present.build
+    return tr("Update") if is_newer else tr("Install")
+
+
 def _what_words(vm: RuntimeViewModel) -> str:
     """Why this is here."""
     present = vm.present
     if present is not None:
         size = amounts.disk(present.unpacked_bytes)
-        return tr("Installed: {build}, {size}.", build=_BUILDS[present.build], size=size)
+        words = tr("Installed: {build}, {size}.", build=_BUILDS[present.build], size=size)
+        return f"{words} {OUTDATED}" if vm.need == "outdated" else words
     if vm.need == "missing":
         return NEEDED
     return tr("The libraries that came with the program are in use.")

@@ -3,17 +3,21 @@
 import logging
 import time
 
+import msgspec
 import pytest
 from PySide6.QtWidgets import QApplication
 
 from app.main import Desktop
 from app.predict.yielding import YieldState
 from app.services.log_ring import LogRing
+from app.services.runtime_build import fitting_locks
 from app.services.settings import Environment
 from app.services.tray import Tray
 from app.theme import theme
+from app.widgets.buttons import Button
 from engine.protocol import messages as m
 from engine.protocol.places import data_root
+from engine.protocol.runtime_lock import MANIFEST
 from tests.support.app_engine import FAKE_ENGINE
 
 
@@ -46,6 +50,25 @@ def test_first_start_then_window_before_engine_and_model_by_itself(qtbot, deskto
         assert desktop.window.isVisible()
         assert not client.process.is_running
     assert client.model.name == "tiny-moe-fp8"
+
+
+def test_start_when_the_engine_libraries_are_of_an_older_version_then_about_is_one_click(
+    qtbot, desktop
+):
+    """They go on working; the sizes are seen before anything is fetched."""
+    (listed, *_) = (entry.lock for entry in fitting_locks())
+    older = msgspec.structs.replace(listed, wheels=listed.wheels[:1])
+    folder = desktop.services.environment.root.runtime / older.key
+    folder.mkdir(parents=True)
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(older))
+    up(qtbot, desktop)
+    toast = desktop.window.toasts.shown[-1]
+    assert "newer engine libraries" in toast.label.text()
+    (show, *_) = toast.findChildren(Button)
+    show.click()
+    assert desktop.window.page == "settings"
+    assert desktop.pages.settings._section == "about"
+    assert [job.job for job in desktop.services.jobs.jobs() if job.job == "runtime"] == []
 
 
 def test_settings_then_look_and_library_follow(qtbot, desktop, tmp_path):

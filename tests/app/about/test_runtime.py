@@ -5,7 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from app.services.runtime_build import BuildFacts, LockFile, fitting_locks, read_build
+from app.services.runtime_build import (
+    BuildFacts,
+    LockFile,
+    fitting_locks,
+    read_build,
+    runtime_in_use,
+)
 from app.services.settings import SettingsStore
 from app.viewmodels.runtime import RuntimeViewModel
 from app.views.runtime import RuntimeCard, RuntimeRow, runtime_card
@@ -132,6 +138,67 @@ def test_installed_when_done_then_told_and_the_same_is_offered_as_repair(qtbot, 
     assert parts.vm.job.spec["repair"] is True
 
 
+def older(entry: RuntimeLock) -> RuntimeLock:
+    """The list of an earlier version."""
+    (wheel,) = entry.wheels
+    return msgspec.structs.replace(
+        entry, wheels=(msgspec.structs.replace(wheel, sha256="cd" * 32),)
+    )
+
+
+@pytest.mark.parametrize("build", ["cpu", "cuda"])
+def test_runtime_when_the_program_was_updated_then_newer_ones_of_its_kind_are_offered(
+    qtbot, tmp_path, looks, build
+):
+    """What is there goes on working; the update is one click, and then nothing is said."""
+    before = Parts(tmp_path, cuda=True)
+    before.put(older(next(e.lock for e in before.locks if e.lock.build == build)))
+    parts = Parts(tmp_path, cuda=True)
+    card = RuntimeCard(parts.vm)
+    qtbot.addWidget(card)
+    assert parts.vm.need == "outdated"
+    assert parts.vm.chosen == build
+    assert card.install.text() == "Update"
+    assert "another version" in card._what.text()
+    card.install.click()
+    (job,) = parts.jobs.jobs()
+    assert job.spec["key"] == parts.vm.offer.key
+    assert job.spec["repair"] is False
+    parts.put(parts.vm.offer)
+    parts.jobs.end(parts.vm.job.id, m.JobDone(job="runtime", result={}))
+    assert parts.vm.need == "installed"
+    assert card.install.text() == "Repair"
+    assert "another version" not in card._what.text()
+
+
+def test_runtime_when_only_a_file_could_bring_it_then_it_is_not_outdated(qtbot, tmp_path, looks):
+    """Nothing of its kind is listed: nothing newer can be offered."""
+    parts = Parts(tmp_path, builds=("cuda",))
+    parts.put(lock("cpu", 224_000_000))
+    assert parts.vm.need == "installed"
+
+
+@pytest.mark.parametrize(
+    ("bundle", "build", "is_listed", "is_used"),
+    [
+        ("full", "cpu", False, False),
+        ("full", "cpu", True, True),
+        ("full", "cuda", False, True),
+        ("shell", "cpu", False, True),
+    ],
+)
+def test_runtime_in_use_when_a_full_build_is_newer_then_its_own(
+    qtbot, tmp_path, looks, bundle, build, is_listed, is_used
+):
+    """Its CPU libraries came with this version; a card still needs the installed ones."""
+    parts = Parts(tmp_path, bundle=bundle)
+    entry = next(e.lock for e in parts.locks if e.lock.build == build)
+    folder = parts.put(entry if is_listed else older(entry))
+    found = runtime_in_use(parts.root.runtime, bundle, parts.locks)
+    assert found == (folder if is_used else None)
+    assert (parts.vm.present is not None) is is_used
+
+
 def test_start_when_an_old_runtime_is_left_then_it_is_removed(qtbot, tmp_path, looks):
     """Nobody uses it any more once the app has started anew."""
     parts = Parts(tmp_path)
@@ -148,7 +215,7 @@ def test_bundle_when_chosen_then_installed_from_the_file(parts, tmp_path):
     assert "lock" not in parts.vm.job.spec
 
 
-@pytest.mark.parametrize("state", ["offer", "busy", "failed", "installed", "none"])
+@pytest.mark.parametrize("state", ["offer", "busy", "failed", "installed", "outdated", "none"])
 @pytest.mark.parametrize("width", [520, 760])
 def test_card_when_shown_then_nothing_is_clipped_and_all_is_named(
     qtbot, tmp_path, looks, state, width
@@ -169,6 +236,8 @@ def card_in(folder: Path, state: str):
     card.parts = parts
     if state == "installed":
         parts.put(parts.locks[0].lock)
+    if state == "outdated":
+        parts.put(older(parts.locks[0].lock))
     if state in ("busy", "failed"):
         parts.vm.install()
         frame = m.Progress(

@@ -255,7 +255,7 @@ SETUP = (
     Scene("first-run-no-runtime-small", first_run(fresh, "shell"), SMALL),
     *(
         Scene(f"runtime-{state}", runtime(state), (800, 360))
-        for state in ("offer", "busy", "failed", "installed", "none")
+        for state in ("offer", "busy", "failed", "installed", "outdated", "none")
     ),
     *(Scene(f"settings-{key}", settings(key)) for key, _, _ in SECTIONS),
     *(Scene(f"settings-{key}-small", settings(key), SMALL) for key, _, _ in SECTIONS),

@@ -7,9 +7,11 @@ import time
 import msgspec
 import pytest
 
+from app.services import engine_program
 from app.services.engine_process import EngineProcess, ProcessLimits
 from app.services.engine_program import EngineProgram, find_program
 from app.services.outcome import RestartLimit, crash_sentence, exit_sentence
+from app.services.runtime_build import BuildFacts
 from engine.protocol import messages as m
 from engine.protocol.places import data_root
 from engine.protocol.runtime_lock import MANIFEST, Wheel, this_python
@@ -196,6 +198,14 @@ def test_find_program_when_runtime_installed_then_newest_wins(tmp_path):
     assert program.arguments == ("-m", "engine", "--runtime", str(newest))
     assert find_program("/opt/other", root).path == "/opt/other"
     assert find_program("/x/fake.py", root).arguments == ("/x/fake.py",)
+
+
+def test_find_program_when_a_full_build_is_newer_than_a_runtime_then_its_own(tmp_path, monkeypatch):
+    """An old CPU runtime lies in the data root of an updated program."""
+    root = data_root(str(tmp_path))
+    installed(root, "a", 1_000)
+    monkeypatch.setattr(engine_program, "read_build", lambda: BuildFacts(bundle="full"))
+    assert find_program("", root).origin == "python"
 
 
 def test_find_program_when_a_runtime_is_unfinished_or_foreign_then_it_is_not_taken(tmp_path):

@@ -231,7 +231,7 @@ def test_modes_share_units_out_as_they_say():
 
 
 def test_layers_whose_records_the_link_cannot_read_are_left_to_the_cpu():
-    """Memory that could not be pinned: no worker touches it, whatever the policy."""
+    """Memory that could not be pinned: no worker touches it, whatever the policy (case M-02)."""
     model = SmallModel(small_shape(), MoePolicy(mode=MissMode.FILL_ONLY), 9)
     model.state.set_link(1, usable=False)
     bound = model.kernels.bind(1, MoeLayerWeights(model.router, model.norm, 0, EPS))

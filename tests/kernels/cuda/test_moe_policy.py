@@ -60,7 +60,7 @@ def check_layer(model: SmallModel, layer: int, routes: list[list[int]], seed: in
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_steps_of_any_kind_keep_bits_and_tables(rows, data):
-    """Random routes, policies and resizes in between (cases E-18, M-02)."""
+    """Random routes, policies and resizes in between (case E-18)."""
     model = SmallModel(small_shape(rows=rows), num_slots=data.draw(st.integers(1, 36)))
     with model.pool():
         for step in range(4):

@@ -2,7 +2,8 @@
 
 Writes a picture of every page in both tones and `smoke.json` into DIR; the exit code is not 0 if a
 step failed, and stderr names it. Without a display Qt draws off screen. Everything the run writes
-lies below DIR, unless a data root was given.
+lies below DIR, unless a data root was given. A shell without the engine's libraries tries its
+window alone.
 """
 
 import json
@@ -22,6 +23,7 @@ from app.services.diagnostics import Diagnostics
 from app.services.log_ring import LogRing
 from app.services.settings import Environment
 from app.services.tidy import Collector
+from app.smoke_tls import speak_tls
 from app.smoke_wait import StepFailed, Waiter
 from app.theme import MODES
 from engine.protocol import messages as m
@@ -55,18 +57,23 @@ class Smoke:
 
     def run(self) -> None:
         """Do all steps; what fails is noted, what needs no model goes on."""
-        for name, step, needs_model in (
-            ("window", self._show_window, False),
-            ("model", self._load_model, False),
-            ("reply", self._reply_with_moves, True),
-            ("same reply", self._same_reply, True),
-            ("arena", self._arena_sizes, True),
-            ("policies", self._policies, True),
-            ("profiler", self._profile, False),
-            ("pages", self._pictures, False),
-            ("quit", self._quit, False),
+        is_window_alone = self._client.process.program.is_missing
+        for name, step, needs in (
+            ("window", self._show_window, ""),
+            ("tls", self._speak_tls, ""),
+            ("model", self._load_model, "engine"),
+            ("reply", self._reply_with_moves, "model"),
+            ("same reply", self._same_reply, "model"),
+            ("arena", self._arena_sizes, "model"),
+            ("policies", self._policies, "model"),
+            ("profiler", self._profile, "engine"),
+            ("pages", self._pictures, ""),
+            ("quit", self._quit, ""),
         ):
-            if needs_model and self._client.model is None:
+            if needs and is_window_alone:
+                self.facts.setdefault("not_tried", []).append(name)
+                continue
+            if needs == "model" and self._client.model is None:
                 self.failures.append(f"{name}: skipped, no model is loaded.")
                 continue
             begun = time.monotonic()
@@ -86,6 +93,9 @@ class Smoke:
         QApplication.processEvents()
         self.facts["startup_ms"] = round((time.time() - psutil.Process().create_time()) * 1000)
         self._need(self._app.window.isVisible(), "The window is not visible.")
+
+    def _speak_tls(self) -> None:
+        self.facts["tls"] = speak_tls()
 
     def _load_model(self) -> None:
         client, session, begun = self._client, self._app.vm.session, time.monotonic()
@@ -215,7 +225,10 @@ class Smoke:
         self._wait.forgive()
         self._wait.signal(self._app.finished, "The end of the app", 5, act=self._app.quit)
         self.facts["quit_ms"] = round((time.monotonic() - begun) * 1000)
-        errors = [line.text for line in self._app.services.ring.lines() if line.level == "error"]
+        program = self._client.process.program
+        fine = {f"engine gone: {program.start_problem('')}"} if program.is_missing else set()
+        lines = self._app.services.ring.lines()
+        errors = [line.text for line in lines if line.level == "error" and line.text not in fine]
         self.facts["log_errors"] = errors
         self._need(not errors, f"The log has {len(errors)} errors, first: {errors[:1]}")
 

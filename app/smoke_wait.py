@@ -20,17 +20,18 @@ class Waiter:
     """Waits on behalf of a step.
 
     Args:
-        client: its unexpected end fails the wait at once.
+        client: its unexpected end fails the wait at once; None = nothing here needs an engine.
 
     Attributes:
         last_error: sentence of the engine's last failure, or "".
     """
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: EngineClient | None = None) -> None:
         self._lost = self.last_error = ""
         self._loops: list[QEventLoop] = []
-        client.stopped.connect(self._on_stopped)
-        client.failed.connect(self._on_failed)
+        if client is not None:
+            client.stopped.connect(self._on_stopped)
+            client.failed.connect(self._on_failed)
 
     def signal(
         self,

@@ -22,6 +22,7 @@ _OURS = (
     ("Inter", "OFL-1.1", ("Inter-OFL.txt",)),
     ("JetBrains Mono", "OFL-1.1", ("JetBrainsMono-OFL.txt",)),
     ("nvidia-ml-py", "BSD-3-Clause", ("nvidia-ml-py.txt",)),
+    ("nanobind, robin-map", "BSD-3-Clause, MIT", ("nanobind.txt",)),
     ("System libraries", "see text", ("system.md",)),
 )
 _TOOLS = {  # of a checkout, which never ship

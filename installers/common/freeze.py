@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ Entry = tuple[str, str, str]
 
 NAME = "FreeToken Desktop"
 WINDOW, ENGINE = "freetoken", "freetoken-engine"
+WITHOUT_NATIVE = "FT_WITHOUT_NATIVE"  # 1 = freeze although the C++ kernels are not built
 
 # Where the engine's libraries live; the window never sees them, the shell bundle has none.
 ENGINE_ONLY = ("torch", "triton", "tokenizers", "safetensors", "jinja2")
@@ -62,6 +64,9 @@ PLUGINS = {
     "wayland-shell-integration": {"xdg-shell"},
     "wayland-decoration-client": {"adwaita", "bradient"},
     "styles": {"qmodernwindowsstyle", "qwindowsvistastyle"},
+    # With "lib": Linux only. On Windows Qt would take the first OpenSSL on the PATH (case P-08),
+    # and Schannel knows the certificates of the system.
+    "tls": {"libqopensslbackend", "qschannelbackend", "qcertonlybackend"},
 }  # fmt: skip
 QT_UNUSED = (
     "Qt6Quick", "Qt6Qml", "Qt6Pdf", "Qt6VirtualKeyboard", "Qt6Test", "Qt6EglF",
@@ -94,6 +99,10 @@ TORCH_LINK = re.compile(r"torch[\\/]lib[\\/]|torch\.libs[\\/]")
 UNREAD = re.compile(r"\.dist-info/(RECORD|licenses/)|^hypothesis-")
 
 
+class MissingKernels(Exception):
+    """The C++ kernels are not there, and nobody said that the build is to be without."""
+
+
 def version(root: Path) -> str:
     """Return the product's version; pyproject.toml is where it is kept."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
@@ -115,6 +124,22 @@ def modules_of(root: Path, *packages: str) -> list[str]:
             parts[-1] = parts[-1].partition(".")[0]  # _native.cpython-311-x86_64-linux-gnu
             names.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return sorted(names - {f"{package}.__main__" for package in packages})
+
+
+def require_native(root: Path) -> None:
+    """Stop a build without C++ kernels: it would work, many times slower, and nobody would notice.
+
+    Raises: MissingKernels.
+    """
+    place = root / "kernels" / "cpu"
+    is_there = any((place / f"_native{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+    if is_there or os.environ.get(WITHOUT_NATIVE) == "1":
+        return
+    raise MissingKernels(
+        "kernels/cpu/_native is not there for this Python: no C++ compiler was found, or the "
+        "compiler failed. Install one, remove .venv/stamp-native and run python3 dev.py package; "
+        f"its first lines say what is wrong. {WITHOUT_NATIVE}=1 freezes without, for slow replies."
+    )
 
 
 def standard_library() -> list[str]:
@@ -189,7 +214,8 @@ def _is_wanted_of_qt(name: str, base: str) -> bool:
         return base in TRANSLATIONS
     if "/plugins/" in name:
         kind, _, file = name.partition("/plugins/")[2].partition("/")
-        return file.removeprefix("lib").partition(".")[0] in PLUGINS.get(kind, ())
+        stem = file.partition(".")[0]
+        return not {stem, stem.removeprefix("lib")}.isdisjoint(PLUGINS.get(kind, ()))
     return not any(word in base for word in QT_UNUSED)
 
 

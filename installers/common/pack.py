@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -63,6 +64,11 @@ def package_name(bundle: str) -> str:
     return "freetoken-full" if bundle == "full" else "freetoken"
 
 
+def packager_version(version: str) -> str:
+    """Return a version as .deb and .rpm order it: 1.2.0~rc3 is older than 1.2.0."""
+    return re.sub(r"\.?(a|b|rc|dev)(?=\d)", r"~\1", version)
+
+
 def recipe(
     build: Path, work: Path, wanted: needs.Needs, compression: str = "zstd"
 ) -> dict[str, Any]:
@@ -73,7 +79,8 @@ def recipe(
     when = datetime.fromtimestamp(build_time(), UTC)
     metainfo = work / "freetoken-desktop.metainfo.xml"
     text = (LINUX / metainfo.name).read_text(encoding="utf-8")
-    text = text.replace("@VERSION@", facts["version"]).replace("@DATE@", f"{when:%Y-%m-%d}")
+    version = packager_version(facts["version"])
+    text = text.replace("@VERSION@", version).replace("@DATE@", f"{when:%Y-%m-%d}")
     metainfo.write_text(text, encoding="utf-8")
     share = "/usr/share"
     files = [
@@ -90,7 +97,8 @@ def recipe(
         "name": name,
         "arch": ARCHITECTURES[os.uname().machine],
         "platform": "linux",
-        "version": facts["version"],
+        "version": version,
+        "version_schema": "none",  # else the packager rewrites what looks like its own kind
         "release": "1",
         "section": "science",
         "priority": "optional",
@@ -199,7 +207,8 @@ def write_sums(target: Path) -> None:
     for path in sorted(p for p in target.iterdir() if p.name.endswith(PACKAGES)):
         with path.open("rb") as file:
             lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n")
-    (target / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+    # On Windows too: sha256sum of the machine that publishes takes "\r" for a part of the name.
+    (target / "SHA256SUMS").write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def main() -> int:

@@ -7,9 +7,9 @@ read-only; PATH is empty; temporary files go to another odd folder; files are ma
 alone. There the engine must answer and end with its input, and the window must do its whole smoke
 run with the built-in model. Run by root, it becomes nobody first, so that read-only means it.
 
-A shell has no engine libraries: it must say so, in words; with `--runtime FILE` it then installs
-them from an offline bundle, and its engine must compute; it brings no model to chat with.
-`hardships.py` tries these troubles one by one.
+A shell has no engine libraries: it must say so, in words, and its window tries what needs none;
+with `--runtime FILE` it then installs them from an offline bundle, and its engine must compute; it
+brings no model to chat with. `hardships.py` tries these troubles one by one.
 
 Standard library only. Exit code 0 = works. `--out DIR` keeps pictures and smoke.json,
 `--engine-only` leaves out the window.
@@ -268,8 +268,10 @@ def try_window(place: Place) -> dict[str, Any]:
     if done.returncode or not report.exists():
         raise Failed(f"window: exit code {done.returncode}\n{done.stderr[-3000:]}")
     facts: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    names = ("startup_ms", "load_s", "tok_s", "reply_tokens", "quit_ms")
-    return {name: facts.get(name) for name in names}
+    if "tls" not in facts:
+        raise Failed("window: its smoke run did not try whether it can speak TLS.")
+    names = ("startup_ms", "tls", "load_s", "tok_s", "reply_tokens", "quit_ms")
+    return {name: facts[name] for name in names if name in facts}
 
 
 def main() -> int:
@@ -286,14 +288,15 @@ def main() -> int:
         try:
             facts = try_engine(place)
             is_shell = bundle_of(build) == "shell"
-            has_model = any(build.glob("**/resources/models/*/config.json"))
             if is_shell:
                 facts |= try_without_libraries(place)
+                if not options.engine_only:
+                    facts |= try_window(place)
             if is_shell and options.runtime is not None:
                 facts |= install_runtime(place, options.runtime)
             if not is_shell or options.runtime is not None:
                 facts |= try_job(place)
-                if not options.engine_only and (has_model or not is_shell):
+                if not options.engine_only and not is_shell:
                     facts |= try_window(place)
             if left := place.written():
                 raise Failed(f"files outside of the data root: {left[:5]}")

@@ -148,8 +148,7 @@ def go_through(root: CleanRoot, package: Path, display: str) -> None:
     model = {name: facts for name, facts in kept.items() if name.startswith("models/")}
     if not chats or not model:
         raise Failed(f"The run left no chats ({chats}) or no model ({len(model)} files).")
-    name = package.name.partition("-0")[0].partition("-1")[0]
-    root.run(*APT, "purge", name)
+    root.run(*APT, "purge", name_of(root, inside))
     left = [place for place in ("opt/freetoken", "usr/bin/freetoken") if is_left(root, place)]
     if left or root.files(DATA) != kept:
         raise Failed(f"Removing left {left}, or changed the data root.")
@@ -162,6 +161,15 @@ def go_through(root: CleanRoot, package: Path, display: str) -> None:
     if any(files.get(path) != facts for path, facts in model.items()):
         raise Failed("The model was converted anew.")
     say("found again", f"{len(chats)} chats of the first run beside {len(later)} now, same model")
+
+
+def name_of(root: CleanRoot, inside: Path) -> str:
+    """Return a package's name as itself says; its file may be called anything."""
+    place = f"/{inside.relative_to(root.folder).as_posix()}"
+    name = root.run("dpkg-deb", "--field", place, "Package").strip()
+    if not name:
+        raise Failed(f"{inside.name} has no name.")
+    return name
 
 
 def is_left(root: CleanRoot, place: str) -> bool:

@@ -40,6 +40,7 @@ class FakeRoot(clean_root.CleanRoot):
     def __init__(self, folder: Path, after_purge: str) -> None:
         super().__init__(folder)
         self._after_purge = after_purge
+        self.purged = ""
         self.data = folder / clean_root.DATA[1:]
 
     def make(self) -> int:
@@ -53,7 +54,11 @@ class FakeRoot(clean_root.CleanRoot):
             (out / "smoke.json").write_text('{"ok": true}')
             (self.data / "models" / "m").mkdir(parents=True, exist_ok=True)
             (self.data / "models" / "m" / "model.ftw").write_text("1")
+        if words[0] == "dpkg-deb":
+            assert (self.folder / words[2][1:]).exists()
+            return "freetoken-full\n"
         if "purge" in words:
+            self.purged = words[-1]
             if self._after_purge == "data":
                 (self.data / "models" / "m" / "model.ftw").write_text("2")
             elif self._after_purge:
@@ -68,12 +73,13 @@ def test_removal_when_it_touches_data_or_leaves_the_program_then_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
     """The check itself must be able to fail."""
-    package = tmp_path / "freetoken-full-0.1.0-linux.deb"
+    package = tmp_path / "freetoken-full-2.0.0-linux.deb"
     package.write_bytes(b"")
     monkeypatch.setattr(clean_root, "chats_of", lambda root: {1: 2})
     root = FakeRoot(tmp_path / "root", left)
     if not left:
         clean_root.go_through(root, package, ":9")
+        assert root.purged == "freetoken-full"
         return
     with pytest.raises(clean_root.Failed, match="Removing left"):
         clean_root.go_through(root, package, ":9")

@@ -2,10 +2,13 @@
 
 import json
 import re
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
+from app.services.licences import read_licences, text_files
 from engine.jobs.registry import JOBS
 from engine.models.registry import FAMILIES
 from engine.quant.registry import FORMATS
@@ -42,6 +45,25 @@ def test_native_module_when_built_then_it_is_listed_by_its_name(tmp_path: Path) 
     for name in ("__init__.py", "_native.cpython-311-x86_64-linux-gnu.so", "_native.pyd"):
         (folder / name).touch()
     assert freeze.modules_of(tmp_path, "kernels") == ["kernels.cpu", "kernels.cpu._native"]
+
+
+def test_native_module_when_it_is_not_built_then_freezing_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package without it works and is slow, so nobody would notice. One must say so."""
+    monkeypatch.delenv(freeze.WITHOUT_NATIVE, raising=False)
+    folder = tmp_path / "kernels" / "cpu"
+    folder.mkdir(parents=True)
+    (folder / "_native.of-another-python").touch()
+    with pytest.raises(
+        freeze.MissingKernels, match=r"compiler.*dev\.py package.*FT_WITHOUT_NATIVE"
+    ):
+        freeze.require_native(tmp_path)
+    monkeypatch.setenv(freeze.WITHOUT_NATIVE, "1")
+    freeze.require_native(tmp_path)
+    monkeypatch.delenv(freeze.WITHOUT_NATIVE)
+    (folder / f"_native{EXTENSION_SUFFIXES[0]}").touch()
+    freeze.require_native(tmp_path)
 
 
 def test_kernels_when_listed_then_cuda_sources_and_the_headers_they_share() -> None:
@@ -110,6 +132,15 @@ WHEEL = "/x/lib/python3.11/site-packages/"
         (f"{QT}plugins/imageformats/libqtiff.so", WHEEL, False),
         (f"{QT}plugins/platformthemes/libqgtk3.so", WHEEL, False),
         (f"{QT}plugins/networkinformation/libqglib.so", WHEEL, False),
+        # Typing Chinese and Japanese, accents by dead keys, icons of the theme.
+        (f"{QT}plugins/platforminputcontexts/libibusplatforminputcontextplugin.so", WHEEL, True),
+        (f"{QT}plugins/platforminputcontexts/libcomposeplatforminputcontextplugin.so", WHEEL, True),
+        (f"{QT}plugins/iconengines/libqsvgicon.so", WHEEL, True),
+        # Without them no https address is reached: no updates, no remote engine.
+        (f"{QT}plugins/tls/libqopensslbackend.so", WHEEL, True),
+        (f"{QT}plugins/tls/libqcertonlybackend.so", WHEEL, True),
+        ("PySide6\\plugins\\tls\\qschannelbackend.dll", WHEEL, True),
+        ("PySide6\\plugins\\tls\\qopensslbackend.dll", WHEEL, False),  # P-08: takes what is on PATH
         ("PySide6\\plugins\\platforms\\qwindows.dll", WHEEL, True),
         ("PySide6\\opengl32sw.dll", WHEEL, False),
         ("PySide6\\Qt6Quick.dll", WHEEL, False),
@@ -203,3 +234,25 @@ def test_notices_that_lie_elsewhere_when_named_then_they_exist() -> None:
     readme = (REPOSITORY / "resources" / "licences" / "README.md").read_text(encoding="utf-8")
     for path in (REPOSITORY / "resources" / "licences").glob("*.*"):
         assert path.name in (*readme.split("`"), "README.md"), path.name
+
+
+def test_libraries_when_compiled_into_the_kernels_then_their_notices_ship() -> None:
+    """The freezer sees no package of theirs: they are inside our own module."""
+    sources = [path for path in (REPOSITORY / "kernels" / "csrc").iterdir() if path.is_file()]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    packages = set(re.findall(r"#include <(\w+)/", text))
+    cmake = (REPOSITORY / "CMakeLists.txt").read_text(encoding="utf-8")
+    packages |= {name.lower() for name in re.findall(r"find_package\((\w+)", cmake)} - {"python"}
+    assert packages
+    shown = {entry.name: entry.read() for entry in read_licences()}
+    for name in sorted(packages):
+        package = distribution(name)
+        texts = [path.read_text(encoding="utf-8") for path in text_files(package)]
+        inside = Path(str(package.locate_file(name))) / "ext"
+        for header in inside.rglob("*.h"):  # sources of others, each with its licence on top
+            lines = header.read_text(encoding="utf-8").partition("*/")[0].splitlines()
+            texts.append("\n".join(line.lstrip(" /*") for line in lines))
+        assert len(texts) > 1
+        held = " ".join(next(text for title, text in shown.items() if name in title).split())
+        for text in texts:
+            assert " ".join(text.split()) in held, name

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from installers.common import freeze
 from tests.conftest import REPOSITORY
 
 
@@ -43,7 +44,7 @@ class Freezer:
         self.files = {entry[0] for part in parts if isinstance(part, list) for entry in part}
 
 
-def run_spec(folder: Path, platform: str, bundle: str) -> Freezer:
+def run_spec(folder: Path, platform: str, bundle: str, needs_native: bool = False) -> Freezer:
     """Run the spec as on a platform."""
     hooks = types.ModuleType("PyInstaller.utils.hooks")
     hooks.copy_metadata = lambda _: []
@@ -56,6 +57,8 @@ def run_spec(folder: Path, platform: str, bundle: str) -> Freezer:
         patch.setattr(sys, "platform", platform)
         patch.setattr(sys, "path", list(sys.path))
         patch.setenv("FT_BUNDLE", bundle)
+        if not needs_native:
+            patch.setenv("FT_WITHOUT_NATIVE", "1")  # where nothing was compiled, too
         exec(compile(text, "build.spec", "exec"), made.names)
     return made
 
@@ -78,6 +81,17 @@ def test_shell_when_run_then_no_libraries_but_all_of_python(tmp_path: Path, plat
     assert facts["bundle"] == "shell"
     assert set(facts["indexes"]) == {"", "torch-cpu", "torch-cu130"}
     assert facts["indexes"]["torch-cu130"].endswith("/cu130")
+
+
+@pytest.mark.parametrize("bundle", ["shell", "full", "engine"])
+def test_spec_when_the_kernels_are_not_built_then_it_stops_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: str
+) -> None:
+    """Not after minutes of freezing, and not without a word."""
+    monkeypatch.setattr(freeze, "EXTENSION_SUFFIXES", [])
+    monkeypatch.delenv("FT_WITHOUT_NATIVE", raising=False)
+    with pytest.raises(freeze.MissingKernels):
+        run_spec(tmp_path, "linux", bundle, needs_native=True)
 
 
 def test_engine_alone_when_run_then_model_and_stamp_but_no_window(tmp_path: Path) -> None:

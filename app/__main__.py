@@ -15,7 +15,7 @@ from app.services.display import display_problem
 from app.services.handing_over import Request, activation_token, let_others_forward
 from app.services.interrupts import Interrupts
 from app.services.log_ring import LogRing
-from app.services.settings import Environment, SettingsStore, read_environment
+from app.services.settings import Environment, read_environment, stored_language
 from app.services.single_instance import Place, SingleInstance
 from app.services.tidy import Collector
 from app.wording import tr
@@ -81,7 +81,7 @@ def run_desktop(environment: Environment, page: str, file: str = "") -> int:
 
 def tell_taken(environment: Environment, instance: SingleInstance) -> int:
     """Say that another app has the data root and does not answer. Returns the exit code."""
-    use_language(SettingsStore(environment.root.settings_file).value.language)
+    use_language(stored_language(environment.root.settings_file))
     process, host = instance.holder()
     folder, number = environment.root.root, process or "?"
     if host:

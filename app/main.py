@@ -142,8 +142,7 @@ class Desktop(QObject):
         self.vm.about.begin()
         for sentence in (*self.services.settings.notices, *self.vm.chat.notices):
             self.window.toast(sentence, "warn")
-        if self.vm.runtime.need == "outdated":
-            self._tell_outdated_runtime()
+        self._tell_outdated_runtime()
         self.begun.emit()
 
     # --- wires
@@ -228,8 +227,13 @@ class Desktop(QObject):
             self.vm.session.restart_engine()
 
     def _tell_outdated_runtime(self) -> None:
-        """After an update of the program; what is installed goes on working."""
-        words = tr("There are newer engine libraries for this version of the program.")
+        """After an update of the program, once; what is installed goes on working."""
+        offer, settings = self.vm.runtime.offer, self.services.settings
+        is_told = offer is None or settings.value.runtime_told == offer.key
+        if self.vm.runtime.need != "outdated" or is_told:
+            return
+        settings.set(runtime_told=offer.key if offer else "")
+        words = tr("This version of the program comes with other engine libraries.")
         self.window.toast(words, "info", tr("Show"), lambda: self._show_settings("about"))
 
     def _tell_release(self, sentence: str, page: str) -> None:

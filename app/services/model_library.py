@@ -4,6 +4,9 @@ Knows no engine: what the engine thinks of a model is heard when it is loaded.
 """
 
 import contextlib
+import hashlib
+import itertools
+import os
 import shutil
 import threading
 from collections.abc import Collection, Iterable
@@ -37,8 +40,8 @@ class ModelLibrary(QObject):
 
     Signals:
         changed(): entries, notes or missing folders may differ.
-        deleted(ModelEntry, int): a model has left the list; the bytes that become free.
-        not_deleted(Path, str): it is still there, and why.
+        deleted(ModelEntry, int): a model is gone; the bytes that become free.
+        not_deleted(Path, str): it is still there, and in the list again; why.
     """
 
     changed = Signal()
@@ -46,6 +49,7 @@ class ModelLibrary(QObject):
     not_deleted = Signal(object, str)
     _scanned = Signal(int, object)
     _removed = Signal(object, object)
+    _refused = Signal(object, str)
 
     def __init__(
         self,
@@ -62,14 +66,16 @@ class ModelLibrary(QObject):
         self._round = 0
         self._closed = False
         self._is_scanned = False
+        self._going: set[Path] = set()  # they are being deleted: nobody shall load them now
         self._scanned.connect(self._take, Qt.ConnectionType.QueuedConnection)
         self._removed.connect(self._take_removed, Qt.ConnectionType.QueuedConnection)
+        self._refused.connect(self._take_refused, Qt.ConnectionType.QueuedConnection)
 
     # --- facts
 
     def entries(self) -> tuple[ModelEntry, ...]:
         """Return all models, those that can be loaded first."""
-        return self._scan.entries
+        return tuple(e for e in self._scan.entries if e.path not in self._going)
 
     @property
     def notes(self) -> tuple[SkipNote, ...]:
@@ -98,7 +104,7 @@ class ModelLibrary(QObject):
 
     def entry(self, path: str | Path) -> ModelEntry | None:
         """Return the entry with this folder."""
-        return next((e for e in self._scan.entries if e.path == Path(path)), None)
+        return next((e for e in self.entries() if e.path == Path(path)), None)
 
     def job_extra(self) -> JobExtra:
         """Return what a job that writes models is told at its start: which folder it may make."""
@@ -158,21 +164,24 @@ class ModelLibrary(QObject):
     def delete(self, path: str | Path) -> None:
         """Remove an FTW folder directly inside a models folder, on a thread.
 
-        It leaves the list as soon as it bears another name, and the disk after that. `deleted` or
-        `not_deleted` follows.
+        It leaves the list at once, and the disk later. `deleted` or `not_deleted` follows.
         """
         folder, folders = Path(path), self.folders
+        if folder in self._going:
+            return
 
         def work() -> None:
             try:
                 entry, num_bytes, doomed = _doom(folder, folders)
             except (OSError, ValueError) as problem:
                 why = problem.strerror if isinstance(problem, OSError) else str(problem)
-                self._emit(self.not_deleted, folder, why or "")
+                self._emit(self._refused, folder, why or "")
                 return
             self._emit(self._removed, entry, num_bytes)
-            shutil.rmtree(doomed, ignore_errors=True)
+            shutil.rmtree(doomed, ignore_errors=True)  # what stays is swept at the next start
 
+        self._going.add(folder)
+        self.changed.emit()
         threading.Thread(target=work, name="model-delete", daemon=True).start()
 
     def close(self) -> None:
@@ -208,12 +217,20 @@ class ModelLibrary(QObject):
     def _take_removed(self, entry: ModelEntry, num_bytes: int) -> None:
         if self._closed:
             return
+        self._going.discard(entry.path)
         kept = tuple(e for e in self._scan.entries if e.path != entry.path)
         taken = self._scan.taken - {key_of(entry.path)}
         self._scan = replace(self._scan, entries=kept, taken=taken)
         self.changed.emit()
         self.deleted.emit(entry, num_bytes)
         self.refresh()
+
+    def _take_refused(self, folder: Path, why: str) -> None:
+        if self._closed:
+            return
+        self._going.discard(folder)
+        self.changed.emit()
+        self.not_deleted.emit(folder, why)
 
 
 def _doom(folder: Path, folders: Collection[Path]) -> tuple[ModelEntry, int, Path]:
@@ -229,9 +246,10 @@ def _doom(folder: Path, folders: Collection[Path]) -> tuple[ModelEntry, int, Pat
     if folder.parent not in folders or folder.is_symlink():
         raise ValueError(tr("{path} does not lie in a models folder.", path=folder))
     num_bytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-    doomed = folder.with_name(f".{folder.name}{DELETED_SUFFIX}")
-    if doomed.exists():  # of an earlier run
-        shutil.rmtree(doomed, ignore_errors=True)
+    # Not its own name: that may be too long with more behind it, or be taken by an earlier run.
+    key = hashlib.sha256(os.fsencode(folder.name)).hexdigest()[:16]
+    names = (f".{key}-{number}{DELETED_SUFFIX}" for number in itertools.count())
+    doomed = next(p for p in map(folder.with_name, names) if not os.path.lexists(p))
     folder.rename(doomed)
     return entry, num_bytes, doomed
 

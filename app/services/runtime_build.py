@@ -94,7 +94,7 @@ def runtime_in_use(runtime: Path, bundle: str, locks: Sequence[LockFile]) -> Pat
     lock = installed_lock(folder) if folder is not None else None
     if lock is None:
         return None
-    is_listed = any(entry.lock == lock for entry in locks)
+    is_listed = any(entry.lock.key == lock.key for entry in locks)
     return folder if is_listed or bundle != "full" or lock.build != "cpu" else None
 
 

@@ -182,3 +182,12 @@ class SettingsStore(QObject):
             self.save_failed.emit(
                 tr("The settings could not be saved: {reason}", reason=problem.strerror or "")
             )
+
+
+def stored_language(path: Path) -> str:
+    """Return the language of a settings file that is another app's: it is only read."""
+    try:
+        raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    return checked(migrated(raw))[0].language

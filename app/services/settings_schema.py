@@ -264,6 +264,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tray_told: bool = False
     no_tray_told: bool = False
     first_run_told: bool = False
+    runtime_told: str = ""  # key of the engine libraries that were offered last
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,6 @@ class ModelsViewModel(QObject):
         self._ram = (0, 0)  # total, free
         self._loading: Path | None = None  # asked for here
         self._coming = ""  # name of what the session loads
-        self._deleting: set[Path] = set()
         self._speeds = Speeds(jobs)
         self.rows: tuple[ModelRow, ...] = ()
         self.jobs: tuple[JobRow, ...] = ()
@@ -156,10 +155,8 @@ class ModelsViewModel(QObject):
     def delete(self, path: Path) -> None:
         """Delete a converted model for good; a loaded one is kept."""
         row = next((r for r in self.rows if r.entry.path == path), None)
-        if row is None or row.state in ("loaded", "loading") or path in self._deleting:
-            return
-        self._deleting.add(path)
-        self._library.delete(path)
+        if row is not None and row.state not in ("loaded", "loading"):
+            self._library.delete(path)
 
     def cancel(self, job_id: str) -> None:
         """End a conversion; nothing half-written stays."""
@@ -180,11 +177,9 @@ class ModelsViewModel(QObject):
     # --- events -----------------------------------------------------------------------------
 
     def _on_deleted(self, entry: ModelEntry, num_bytes: int) -> None:
-        self._deleting.discard(entry.path)
         self.freed.emit(entry.name, num_bytes)
 
     def _on_not_deleted(self, path: Path, why: str) -> None:
-        self._deleting.discard(path)
         names = (row.entry.name for row in self.rows if row.entry.path == path)
         name = next(names, path.name)
         self._say(tr("{name} could not be deleted: {why}", name=name, why=why))

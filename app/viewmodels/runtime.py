@@ -82,7 +82,7 @@ class RuntimeViewModel(QObject):
         if present is None:
             return "missing" if self._build.bundle == "shell" else "bundled"
         listed = self._locks.get(present.build)
-        return "installed" if listed is None or listed.lock == present else "outdated"
+        return "installed" if listed is None or listed.lock.key == present.key else "outdated"
 
     @property
     def builds(self) -> tuple[Build, ...]:
@@ -104,7 +104,8 @@ class RuntimeViewModel(QObject):
     @property
     def is_current(self) -> bool:
         """Whether the offered libraries are the installed ones."""
-        return self.present is not None and self.present == self.offer
+        present, offer = self.present, self.offer
+        return present is not None and offer is not None and present.key == offer.key
 
     @property
     def folder(self) -> Path:

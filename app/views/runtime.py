@@ -33,7 +33,7 @@ _STAGES: dict[str, Phrase] = {
 
 NEEDED = tr("The engine needs its libraries once before it can load a model.")
 OUTDATED = tr(
-    "They are of another version of the program. This one was tried with newer libraries."
+    "They are of another version of the program. This one was tried with other libraries."
 )
 _PLACES = (tr("Folder"), tr("Package index"))
 

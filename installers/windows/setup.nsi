@@ -225,11 +225,11 @@ Section "Program"
   ${EndIf}
   Call Check_PROGRAM
   Call Check_ENGINE
-  Call RemoveOld
   Call Clear ; files of an older version must not mix with ours
   SetOutPath "$INSTDIR"
   File /r "${BUILD}/*"
   WriteUninstaller "$INSTDIR\uninstall.exe"
+  Call RemoveOld ; not before the new copy is whole; it takes its entries below with it
   CreateShortcut "$SMPROGRAMS\${TITLE}.lnk" "$INSTDIR\${PROGRAM}"
   ${If} ${FileExists} "$DESKTOP\${TITLE}.lnk"
     Call PutOnDesktop ; it may point to the folder of before

@@ -89,12 +89,17 @@ class StubLibrary(QObject):
 
     def delete(self, path):
         self.to_delete.append(path)
+        self.going = [e for e in self._entries if e.path == path]
+        self.put(*(e for e in self._entries if e.path != path))
 
-    def delete_now(self):
-        """What the thread does that was asked."""
-        gone = [e for e in self._entries if e.path == self.to_delete[-1]]
-        self.put(*(e for e in self._entries if e not in gone))
-        self.deleted.emit(gone[0], 38_200_000)
+    def delete_now(self, why=""):
+        """What the thread does that was asked; `why`: it is refused."""
+        (entry,) = self.going
+        if why:
+            self.put(*self._entries, entry)
+            self.not_deleted.emit(entry.path, why)
+        else:
+            self.deleted.emit(entry, 38_200_000)
 
     def refresh(self):
         self.refreshed += 1

@@ -238,8 +238,8 @@ def test_delete_when_loaded_then_kept(parts):
 def test_delete_when_refused_then_says_why(parts):
     """Rights, a busy file: the model stays in the list and the reason is shown."""
     parts.vm.delete(TINY.path)
-    parts.library.not_deleted.emit(TINY.path, "Permission denied")
-    assert "Permission denied" in parts.vm.problem
+    parts.library.delete_now("Permission denied")
+    assert parts.vm.problem == f"{TINY.name} could not be deleted: Permission denied"
     assert [row.entry for row in parts.vm.rows if row.entry.path == TINY.path] == [TINY]
     parts.vm.delete(TINY.path)
     assert parts.library.to_delete == [TINY.path] * 2, "it can be tried again"

@@ -1,8 +1,10 @@
 """The library: odd files, lost folders, outside conversions, deletion."""
 
+import hashlib
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -183,12 +185,16 @@ def test_builtin_when_the_source_is_another_now_then_marked_to_be_made_anew(
 
 
 def test_delete_then_gone_from_list_and_disk(qtbot, library, tmp_path):
-    """Freed bytes are told; the folder leaves the list at once, and what an earlier run left."""
+    """Freed bytes are told; nobody can load what is going, whatever a look finds meanwhile."""
     folder = put(tmp_path / "models" / "tiny")
-    put(tmp_path / "models" / ".tiny.deleted")
     look(qtbot, library)
+    told = []
+    library.changed.connect(lambda: told.append(library.entries()))
     with qtbot.waitSignal(library.deleted) as deleted:
         library.delete(folder)
+        library.delete(folder)
+        assert told == [()]
+        assert library.entry(folder) is None
     entry, freed = deleted.args
     assert (entry.path, entry.name) == (folder, "Tiny")
     assert freed > 1000
@@ -207,6 +213,37 @@ def test_delete_when_not_ours_then_refused(qtbot, library, tmp_path):
         assert refused.args[0] == folder
         assert why in refused.args[1]
         assert folder.exists()
+
+
+def test_delete_when_refused_then_it_is_in_the_list_again(qtbot, library, tmp_path, monkeypatch):
+    """A busy file: the model was hidden for a moment only."""
+    folder = put(tmp_path / "models" / "tiny")
+    look(qtbot, library)
+
+    def busy(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", busy)
+    listed = []
+    library.not_deleted.connect(lambda *_: listed.append(library.entry(folder)))
+    with qtbot.waitSignal(library.not_deleted) as refused:
+        library.delete(folder)
+    assert refused.args == [folder, "Permission denied"]
+    assert [entry.path for entry in listed] == [folder]
+
+
+def test_delete_when_the_name_is_as_long_as_can_be_and_one_was_left_then_gone(
+    qtbot, library, tmp_path
+):
+    """Its new name is short, and none that is taken."""
+    models, name = tmp_path / "models", "n" * 250
+    folder = put(models / name)
+    left = models / f".{hashlib.sha256(name.encode()).hexdigest()[:16]}-0.deleted"
+    left.write_text("a file, not even a folder")
+    look(qtbot, library)
+    with qtbot.waitSignal(library.deleted):
+        library.delete(folder)
+    qtbot.waitUntil(lambda: list(models.iterdir()) == [left])
 
 
 def test_delete_when_the_app_ends_meanwhile_then_nothing_is_told(qtbot, library, tmp_path):

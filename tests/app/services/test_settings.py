@@ -6,7 +6,14 @@ import sys
 
 import pytest
 
-from app.services.settings import ModelProfile, Settings, SettingsStore, fields, read_environment
+from app.services.settings import (
+    ModelProfile,
+    Settings,
+    SettingsStore,
+    fields,
+    read_environment,
+    stored_language,
+)
 from app.services.settings_schema import VERSION, checked, migrated
 from engine.protocol.messages import MissPolicy, Sampling
 
@@ -141,3 +148,24 @@ def test_environment_then_home_from_the_command_line_wins(tmp_path, monkeypatch)
     monkeypatch.setenv("FREETOKEN_HOME", str(tmp_path / "a"))
     assert read_environment().root.root == tmp_path / "a"
     assert read_environment(str(tmp_path / "b")).root.root == tmp_path / "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ('{"version": 1, "language": "zh_CN"}', "zh_CN"),
+        ('{"version": 999, "language": "zh_CN"}', "zh_CN"),
+        ('{"version": 1, "language": 7}', ""),
+        ("{damaged", ""),
+        (None, ""),
+    ],
+)
+def test_language_of_another_apps_settings_then_nothing_is_changed(tmp_path, text, language):
+    """A start that is refused leaves the file of the app that runs as it is."""
+    path = tmp_path / "settings.json"
+    if text is not None:
+        path.write_text(text)
+    assert stored_language(path) == language
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == (
+        [] if text is None else [("settings.json", text)]
+    )

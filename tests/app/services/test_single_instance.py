@@ -120,7 +120,7 @@ def test_two_temporary_folders_then_still_one_app(folder, tmp_path, monkeypatch)
     first = FirstApp(folder, TMPDIR=str(tmp_path / "none"))
     for place in (tmp_path, tmp_path / "none either"):
         monkeypatch.setenv("TMPDIR", str(place))
-        assert SingleInstance(folder, SHORT).take_place(Request("logs")) is Place.HANDED_OVER
+        assert SingleInstance(folder).take_place(Request("logs")) is Place.HANDED_OVER
         assert first.told() == ["page", "logs", ""]
     first.close()
 

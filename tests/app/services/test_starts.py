@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from app.main import Desktop
-from app.services.handing_over import activation_token
+from app.services.handing_over import activation_token, addresses
 from tests.app.services.first_app import FirstApp
 from tests.app.test_main import environment, launch, wait_for_log
 from tests.conftest import REPOSITORY
@@ -71,7 +72,7 @@ def test_start_right_after_closing_then_the_app_is_there_again(tmp_path):
     """The window was closed and the engine still ends: the start waits, and is the app."""
     closed = launch(tmp_path, "--deaf --hang-load")
     wait_for_log(tmp_path, "engine fake ready")
-    heard = tmp_path / "app.socket"
+    heard = Path(next(addresses(tmp_path)))
     assert heard.exists()
     closed.send_signal(signal.SIGINT)
     end = time.monotonic() + 10

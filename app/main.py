@@ -229,10 +229,11 @@ class Desktop(QObject):
     def _tell_outdated_runtime(self) -> None:
         """After an update of the program, once; what is installed goes on working."""
         offer, settings = self.vm.runtime.offer, self.services.settings
-        is_told = offer is None or settings.value.runtime_told == offer.key
-        if self.vm.runtime.need != "outdated" or is_told:
+        if offer is None or settings.value.runtime_told == offer.key:
             return
-        settings.set(runtime_told=offer.key if offer else "")
+        if self.vm.runtime.need != "outdated":
+            return
+        settings.set(runtime_told=offer.key)
         words = tr("This version of the program comes with other engine libraries.")
         self.window.toast(words, "info", tr("Show"), lambda: self._show_settings("about"))
 

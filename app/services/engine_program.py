@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QProcess, QProcessEnvironment
 
-from app.services.runtime_build import fitting_locks, is_frozen, read_build, runtime_in_use
+from app.services.runtime_build import is_frozen, read_build, runtime_in_use
 from app.wording import tr
 from engine.protocol.places import HOME_VARIABLE, DataRoot
 
@@ -87,7 +87,7 @@ def find_program(override: str, root: DataRoot, threads: int = 0) -> EngineProgr
     if override:
         return EngineProgram(override, (), None, variables)
     own = _own_program(variables)
-    installed = runtime_in_use(root.runtime, read_build().bundle, fitting_locks())
+    installed = runtime_in_use(root.runtime, read_build().bundle)
     if installed is not None:
         arguments = (*own.arguments, "--runtime", str(installed))
         return replace(own, arguments=arguments, origin="runtime")

@@ -79,7 +79,9 @@ def fitting_locks(resources: Path | None = None) -> tuple[LockFile, ...]:
     return tuple(sorted(found, key=lambda entry: entry.lock.build))
 
 
-def runtime_in_use(runtime: Path, bundle: str, locks: Sequence[LockFile]) -> Path | None:
+def runtime_in_use(
+    runtime: Path, bundle: str, locks: Sequence[LockFile] | None = None
+) -> Path | None:
     """Return the installed runtime that an engine takes; None = what came with the program, if any.
 
     A full build's own CPU libraries are newer than an installed CPU runtime that this version does
@@ -88,14 +90,14 @@ def runtime_in_use(runtime: Path, bundle: str, locks: Sequence[LockFile]) -> Pat
     Args:
         runtime: the data root's folder of runtimes.
         bundle: what the program came with, see `BuildFacts`.
-        locks: what this version lists.
+        locks: what this version lists; None = they are read if they matter.
     """
     folder = newest_runtime(runtime)
-    lock = installed_lock(folder) if folder is not None else None
-    if lock is None:
-        return None
-    is_listed = any(entry.lock.key == lock.key for entry in locks)
-    return folder if is_listed or bundle != "full" or lock.build != "cpu" else None
+    lock = installed_lock(folder) if folder is not None and bundle == "full" else None
+    if lock is None or lock.build != "cpu":
+        return folder
+    listed = fitting_locks() if locks is None else locks
+    return folder if any(entry.lock.key == lock.key for entry in listed) else None
 
 
 def has_nvidia_driver(places: Iterable[str] = _DRIVERS) -> bool:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.services.runtime_build import fitting_locks, read_build, runtime_in_use
+from app.services.runtime_build import read_build, runtime_in_use
 from app.services.settings import SettingsStore
 from app.services.updates import Release, UpdateCheck, is_newer
 from app.wording import tr
@@ -142,5 +142,4 @@ class AboutViewModel(QObject):
         """Return the licences of all parts."""
         from app.services.licences import read_licences  # slow to import, and seldom asked for
 
-        bundle, locks = read_build().bundle, fitting_locks()
-        return read_licences(runtime_in_use(self._root.runtime, bundle, locks))
+        return read_licences(runtime_in_use(self._root.runtime, read_build().bundle))

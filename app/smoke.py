@@ -325,7 +325,7 @@ class _Moves:
                 performance.release(now.with_slots(slots))
 
     def _on_applied(self, event: m.ResizeApplied) -> None:
-        if self._released is None:
+        if self._released is None or event.taken_slots:
             return
         at, before, asked = self._released
         self._released = None

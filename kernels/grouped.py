@@ -42,7 +42,9 @@ class GroupedTask(Protocol):
     def merge(self, weights: Tensor, out: Tensor) -> None:
         """Add each token's weighted rows to `out`, in router order.
 
-        Shapes: weights [T, K] float32, out [T, H] float32, contiguous.
+        Sums are float32, and rounded once to the type of `out`.
+
+        Shapes: weights [T, K] float32, out [T, H] of any float type, contiguous.
         """
         ...
 

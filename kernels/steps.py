@@ -64,6 +64,9 @@ class Places(Protocol):
 class AttentionParts(NamedTuple):
     """One layer's attention.
 
+    A prompt chunk may be taken `tile_tokens` at a time, which bounds what it takes beside its
+    keys and values; 0 = all at once.
+
     Shapes: norm [H]; qkv H -> (N + 2 Nkv) * D; head_norms [N + Nkv, D], those of q, then of k;
     output N * D -> H.
     """
@@ -77,6 +80,7 @@ class AttentionParts(NamedTuple):
     num_kv_heads: int
     output: Linear
     kv: KvStore
+    tile_tokens: int = 0
 
 
 class RouterParts(NamedTuple):

@@ -175,6 +175,19 @@ class Split:
         """These pools with the sizes of `other`, made legal again under these bounds."""
         return self.with_kv(other.kv_tokens).with_slots(other.expert_slots)
 
+    def following(self, before: "Split", after: "Split") -> "Split":
+        """These sizes, where those that were not moved away from `before` are those of `after`.
+
+        So neither what was yielded nor what a long chat took is asked back with the other part.
+        """
+        kv_rests = self.kv_tokens == before.kv_tokens
+        slots_rest = self.expert_slots == before.expert_slots
+        return replace(
+            self,
+            kv_tokens=after.kv_tokens if kv_rests else self.kv_tokens,
+            expert_slots=after.expert_slots if slots_rest else self.expert_slots,
+        )
+
     # --- arithmetic -------------------------------------------------------------------------
 
     def _unit(self, name: str) -> int:

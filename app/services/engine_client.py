@@ -229,6 +229,7 @@ class EngineClient(QObject):
                 kv_tokens=kv_tokens,
                 expert_slots=expert_slots,
                 preview=preview,
+                loan=loan,
             )
         )
 

@@ -66,7 +66,7 @@ class EventLog(QObject):
     def _on_resized(self, event: m.ResizeApplied) -> None:
         _log.info(
             "%s applied: %d expert slots, %d KV tokens, pause %.1f ms, %d evicted",
-            event.id,
+            event.id or "growth of the context",
             event.expert_slots,
             event.kv_tokens,
             event.pause_ms,

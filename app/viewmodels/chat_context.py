@@ -53,7 +53,7 @@ class ContextMeter(QObject):
         self._without: dict[str, int] = {}
         self._live_tokens = 0
         self._is_closed = False
-        self._capacity = 0
+        self._capacity = self._grows_to = 0
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(ASK_MS)
@@ -89,11 +89,12 @@ class ContextMeter(QObject):
 
     @property
     def capacity_tokens(self) -> int:
-        """What one conversation may take: the model's limit or the KV pool, the smaller."""
+        """What one conversation may take: the model's limit or what the KV pool can be for it."""
         model = self._client.model
         if model is None:
             return 0
-        found = [value for value in (model.context_tokens, self._capacity) if value > 0]
+        pool = max(self._capacity, self._grows_to) if self._capacity else 0
+        found = [value for value in (model.context_tokens, pool) if value > 0]
         return min(found, default=0)
 
     def set_draft(self, draft: Draft) -> None:
@@ -184,14 +185,14 @@ class ContextMeter(QObject):
             self._draft_id = "" if event.id == self._draft_id else self._draft_id
 
     def _on_stats(self, event: Stats) -> None:
-        self._set_capacity(event.context_capacity_tokens)
+        self._set_capacity(event.context_capacity_tokens, self._grows_to)
 
     def _on_status(self, event: Status) -> None:
         pools = [pool for device in event.devices for pool in device.pools if pool.name == "kv"]
         if pools:
-            self._set_capacity(pools[0].units)
+            self._set_capacity(pools[0].units, pools[0].grows_to_units)
 
-    def _set_capacity(self, tokens: int) -> None:
-        if tokens and tokens != self._capacity:
-            self._capacity = tokens
+    def _set_capacity(self, tokens: int, grows_to: int) -> None:
+        if tokens and (tokens, grows_to) != (self._capacity, self._grows_to):
+            self._capacity, self._grows_to = tokens, grows_to
             self.changed.emit()

@@ -6,7 +6,6 @@ the person lets go; the division on screen is the engine's again as soon as it a
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -27,6 +26,7 @@ from app.viewmodels.performance_state import (
     Figures,
     Means,
     Note,
+    grown_note,
     resize_event,
 )
 from app.viewmodels.profile_shelf import ProfileShelf
@@ -297,17 +297,18 @@ class PerformanceViewModel(QObject):
             return
         before = self.applied
         self.applied = Split(before.pools, before.total_bytes, event.kv_tokens, event.expert_slots)
+        grew = bool(event.taken_slots)  # by itself: neither undone nor a choice
+        if grew:
+            self.history.mark(resize_event(self._clock(), before, self.applied))
         # A yield is marked as one by whoever asked for it, and taken back without Undo.
-        if not before.same_as(self.applied) and not is_loan(event.id):
+        elif not before.same_as(self.applied) and not is_loan(event.id):
             self._undo = before
             self.history.mark(resize_event(self._clock(), before, self.applied))
             self._presets.remember(self.applied, self._model)
         promised = self.forecast.speed if self.forecast.kind == "predicted" else None
         self._decode.seen.resized(promised, self._clock())
-        shown = self.shown
-        if is_loan(event.id) and shown is not None and shown.expert_slots == before.expert_slots:
-            # Only the context is being moved: what was yielded meanwhile is not asked back with it.
-            self.shown = replace(shown, expert_slots=self.applied.expert_slots)
+        if (grew or is_loan(event.id)) and self.shown is not None:
+            self.shown = self.shown.following(before, self.applied)
         if event.id == self._resize_id and self.phase is Phase.PENDING:
             self.shown = self.applied
             text = tr("Applied in {time}.", time=amounts.milliseconds(event.pause_ms))
@@ -316,6 +317,8 @@ class PerformanceViewModel(QObject):
             self._tick.start()
         else:
             self._hold(self.applied)
+        if grew and self.phase is Phase.IDLE:
+            self._set(Phase.IDLE, grown_note(self.applied))
 
     def _on_refused(self, event: m.ResizeRefused) -> None:
         if event.id == self._resize_id:

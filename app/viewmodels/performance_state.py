@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from app.predict import amounts
 from app.predict.profiles import Profile
 from app.predict.split import Split
 from app.viewmodels.performance_history import Event
@@ -107,3 +108,9 @@ def resize_event(now_s: float, before: Split, after: Split) -> Event:
     if after.kv_tokens != before.kv_tokens:
         kind, grew = "kv", after.kv_tokens > before.kv_tokens
     return Event(now_s, f"{kind}_{'up' if grew else 'down'}", words[kind, grew])
+
+
+def grown_note(split: Split) -> Note:
+    """Say why the division is another one although nobody moved it."""
+    count = amounts.tokens(split.kv_tokens)
+    return Note("info", tr("A chat needed more context: it grew to {count} tokens.", count=count))

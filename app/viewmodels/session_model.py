@@ -262,6 +262,10 @@ class ModelLoader(QObject):
 
     def _on_resized(self, event: m.ResizeApplied) -> None:
         """Remember what the person chose; what was yielded for a while is no choice."""
+        if event.taken_slots:  # nor is what a long chat made of it: the next load begins as chosen
+            self._held_slots = event.expert_slots
+            self._chosen_slots = max(0, self._chosen_slots - event.taken_slots)
+            return
         if event.expert_slots != self._held_slots and not is_loan(event.id):
             self._chosen_slots = event.expert_slots
         self._held_slots = event.expert_slots

@@ -230,6 +230,8 @@ class YieldingViewModel(QObject):
             self._asked = None
             self._policy.resized(now_s)
             self._note_change(wish, before, event.expert_slots, now_s - asked_s)
+        elif event.taken_slots:
+            self._on_growth(event.taken_slots, now_s)
         elif not is_loan(event.id):
             self._on_choice(before, event.expert_slots, now_s)
         self._step()
@@ -241,6 +243,15 @@ class YieldingViewModel(QObject):
             return
         self._policy.chosen(now_s)
         self._wanted, self._yielded_from = after, None
+
+    def _on_growth(self, slots: int, now_s: float) -> None:
+        """The context took slots for itself: nobody else has them, so they are not taken back."""
+        self._policy.resized(now_s)
+        self._lowest = max(0, self._lowest - slots)
+        if self._wanted is not None:
+            self._wanted = max(1, self._wanted - slots)
+        if self._yielded_from is not None:
+            self._yielded_from = max(1, self._yielded_from - slots)
 
     def _note_change(self, wish: Decision, before: int, after: int, seconds: float) -> None:
         """Tell what was given, or that all is back."""

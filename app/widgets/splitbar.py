@@ -5,8 +5,6 @@ way of its view) answers with `show_split`. All moves are made by `app.predict.s
 legal divisions leave this widget. One focus stop; keys are in `keyPressEvent`.
 """
 
-from dataclasses import replace
-
 from PySide6.QtCore import QEasingCurve, QEvent, QPointF, Qt, QVariantAnimation, Signal
 from PySide6.QtGui import (
     QAccessible,
@@ -339,8 +337,6 @@ class SplitBar(FocusRing, QWidget):
 def _rebased(base: Split, before: Split | None, applied: Split) -> Split:
     """Return where a drag began, in a division that changed under the pointer.
 
-    Bounds may have moved; slots that the person did not touch follow what was yielded meanwhile.
+    Bounds may have moved; what the person did not touch follows a yield, or a context that grew.
     """
-    if before is not None and base.expert_slots == before.expert_slots:
-        base = replace(base, expert_slots=applied.expert_slots)
-    return applied.like(base)
+    return applied.like(base if before is None else base.following(before, applied))

@@ -58,7 +58,7 @@ class Attention:
 
     __slots__ = ("_decode", "_prefill")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a layer's parts
         self,
         layer_id: int,
         norm: DenseWeight,
@@ -66,7 +66,9 @@ class Attention:
         eps: float,
         kv: KvPool,
         device: torch.device,
+        tile_tokens: int = 0,
     ) -> None:
+        """Take the parts; see `kernels.steps.AttentionParts` for `tile_tokens`."""
         dtype, head_dim = kv.dtype, weights.q_norm.shape[0]
         num_heads = weights.q_proj.shape[0] // head_dim
         num_kv_heads = weights.k_proj.shape[0] // head_dim
@@ -83,6 +85,7 @@ class Attention:
             num_kv_heads=num_kv_heads,
             output=linear((weights.o_proj,), device, dtype),
             kv=kv,
+            tile_tokens=tile_tokens,
         )
         self._decode = attention_step(parts, device, dtype)
         self._prefill = attention_chunk(parts, device, dtype)

@@ -31,9 +31,7 @@ class GatedMlp:
         self._gate_up = linear((weights.gate, weights.up), device, dtype)
         self._down = linear((weights.down,), device, dtype)
 
-    def __call__(
-        self, hidden: Tensor, phase: Literal["prefill", "decode"], last_chunk: bool = True
-    ) -> None:
+    def __call__(self, hidden: Tensor, phase: Literal["prefill", "decode"]) -> None:
         """Add the layer's output, the same way in both phases. Shapes: hidden [T, H], in place."""
-        del phase, last_chunk
+        del phase
         hidden.add_(self._down(silu_multiply(self._gate_up(self._norm(hidden)))))

@@ -4,7 +4,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from engine.moe.router import Router, Routing
+from engine.moe.router import Inputs, Router, Routing
 
 Phase = Literal["prefill", "decode"]
 
@@ -12,13 +12,17 @@ Phase = Literal["prefill", "decode"]
 class Experts(Protocol):
     """What is needed of `engine.moe.executor.MoeExecutor`."""
 
-    def forward(
-        self, moe_layer: int, hidden: Tensor, routing: Routing, phase: Phase, last_chunk: bool
-    ) -> Tensor:
-        """Return the weighted sum of each token's experts. Shapes: [T, H] -> [T, H].
+    def start(self, num_tokens: int, top_k: int, last_chunk: bool) -> None:
+        """Hear that a prompt chunk comes, before its first layer is queued.
 
-        `last_chunk`: a prompt ends here, so that its experts are those that decode begins with.
+        `last_chunk`: the prompt ends here, so that its experts are those that decode begins with.
         """
+        ...
+
+    def add(
+        self, moe_layer: int, hidden: Tensor, inputs: Inputs, routing: Routing, phase: Phase
+    ) -> None:
+        """Add the weighted sum of each token's experts to `hidden` [T, H], in place."""
         ...
 
 
@@ -35,7 +39,7 @@ class MoeLayer:
         self.moe_layer = moe_layer
         self._router, self._experts = router, experts
 
-    def __call__(self, hidden: Tensor, phase: Phase, last_chunk: bool = True) -> None:
+    def __call__(self, hidden: Tensor, phase: Phase) -> None:
         """Add the layer's output. Shapes: hidden [T, H], in place."""
-        x, routing = self._router(hidden)
-        hidden.add_(self._experts.forward(self.moe_layer, x, routing, phase, last_chunk))
+        inputs, routing = self._router(hidden)
+        self._experts.add(self.moe_layer, hidden, inputs, routing, phase)

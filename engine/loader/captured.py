@@ -25,6 +25,7 @@ from engine.moe.device_prefill import DevicePrefill, PrefillOptions
 from engine.moe.device_residency import DeviceResidency
 from engine.moe.device_stream import pass_table_bytes
 from engine.moe.pool import ExpertPool
+from engine.moe.router import TILE_TOKENS
 from engine.protocol.errors import BudgetError, InternalError
 from engine.protocol.messages import MissPolicy
 from engine.runner.captured import CapturedDecode, StepBuffers, StepMaker
@@ -162,9 +163,12 @@ def max_captured_slots(num_records: int) -> int:
 
 
 def prompt_scratch_bytes(plan: CapturedPlan, chunk_tokens: int) -> int:
-    """Return what the experts of a prompt chunk take beside their records: one tile of tokens."""
-    tokens = min(max(chunk_tokens, plan.max_rows), PrefillOptions().tile_tokens)
-    return grouped_scratch_bytes(plan.shape.layout, tokens, plan.shape.top_k)
+    """Return what the experts of a prompt chunk take beside their records: one tile of tokens.
+
+    With its inputs, which are those of all tokens only where these are one tile.
+    """
+    tokens, layout = min(max(chunk_tokens, plan.max_rows), TILE_TOKENS), plan.shape.layout
+    return grouped_scratch_bytes(layout, tokens, plan.shape.top_k) + 2 * tokens * layout.hidden
 
 
 def scratch_bytes(plan: CapturedPlan) -> int:
@@ -235,9 +239,11 @@ def build_captured(
 def _device_parts(request: CapturedRequest, mailbox: _Mailbox) -> DeviceParts:
     """Build what the experts own; frees all of it if a part is refused."""
     device, pool, plan = request.device, request.pool, request.plan
-    if not pool.is_pinned and (obstacle := expert_obstacle()):
+    unpinned = pool.num_layers - pool.num_pinned_layers
+    if unpinned and (obstacle := expert_obstacle()):
         raise BudgetError(
-            f"Nobody could compute a missing expert: {pool.pin_problem} And on the CPU {obstacle}.",
+            f"Nobody could compute a missing expert of {unpinned} layers: {pool.pin_problem} "
+            f"And on the CPU {obstacle}.",
             "Close other programs, so that more memory can be pinned.",
         )
     with ExitStack() as undo:
@@ -283,19 +289,20 @@ class _Nodes:
 
 def _model(request: CapturedRequest, weights: DecodeWeights, state: MoeState) -> StepModel:
     spec, pool, here = request.spec, request.pool, request.device.torch_device
-    first = request.tools.address(pool.storage) if pool.is_pinned else 0
-    stride = pool.num_experts * pool.layout.record_bytes
 
     def norm(values: torch.Tensor) -> torch.Tensor:
         return values.to(here, torch.float32).contiguous()
 
+    def records(layer: int) -> int:
+        return request.tools.address(pool.layer(layer)) if pool.is_layer_pinned(layer) else 0
+
     for layer in range(pool.num_layers):
-        state.set_link(layer, pool.is_pinned)
+        state.set_link(layer, pool.is_layer_pinned(layer))
     routers = [
         MoeLayerWeights(
             router=layer.router.values,
             norm=norm(layer.post_norm.dequantise()),
-            records=first + number * stride if first else 0,
+            records=records(number),
             eps=spec.rms_eps,
             weight_scale=spec.router.scale,
         )
@@ -341,7 +348,8 @@ def _threads(request: CapturedRequest, mailbox: _Mailbox) -> CpuPool | None:
     mail, reply = mailbox.mail.data_ptr(), mailbox.reply.data_ptr()
     _log.info("expert threads on CPUs %s, pinned: %s", choice.cpus, choice.pin)
     memory = PoolMemory(pool.storage, pool.num_records, mail, reply)
-    return CpuPool(pool.layout, memory, choice.cpus, PoolOptions(pin=choice.pin))
+    options = PoolOptions(pin=choice.pin, tune=True)
+    return CpuPool(pool.layout, memory, choice.cpus, options)
 
 
 _REPORT_BYTES = ctypes.sizeof(StepReport)

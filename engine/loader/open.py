@@ -18,14 +18,13 @@ from engine.cache.kv import KvPool, kv_bytes_per_token
 from engine.cache.pages import PageAllocator
 from engine.checkpoint.ftw import FtwReader
 from engine.loader.captured import CapturedRequest, build_captured, prompt_scratch_bytes
+from engine.loader.chunk import PromptChunk, decide_chunk
 from engine.loader.locate import locate_model
 from engine.loader.parts import LoadedModel, LoadWatch
 from engine.loader.plan import (
-    MOST_CHUNK_TOKENS,
     LoadPlan,
     ModelCost,
     Room,
-    captured_chunk_tokens,
     choose_threads,
     plan_load,
     total_params,
@@ -34,7 +33,7 @@ from engine.loader.rates import measured_rates
 from engine.loader.rehearsal import rehearse
 from engine.loader.step_kernels import StepKernels
 from engine.loader.tools import OpenTools, card_tools
-from engine.loader.unpinned import build_or_unpin
+from engine.loader.unpinned import build_or_unpin, pin_notices
 from engine.loader.way import Way, choose_way
 from engine.loader.weights import on_device, read_weights
 from engine.memory.bandwidth import Rates
@@ -45,7 +44,7 @@ from engine.models.spec import ModelSpec
 from engine.moe.cache import ExpertCache
 from engine.moe.device_experts import DeviceExperts
 from engine.moe.executor import MoeExecutor, MoeOptions
-from engine.moe.pool import ExpertPool
+from engine.moe.pool import ExpertPool, layer_bytes
 from engine.protocol.errors import BudgetError, DeviceError, InvalidRequest
 from engine.protocol.messages import Budget, DeviceInfo, Load, MissPolicy, ModelInfo
 from engine.runner.model_runner import ModelRunner
@@ -64,9 +63,6 @@ from kernels.device.registry import open_device
 from kernels.layouts import RecordLayout
 from kernels.registry import choices
 from kernels.weights import DenseWeight
-
-CHUNK_TOKENS = 256
-MAX_CHUNK_TOKENS = MOST_CHUNK_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +132,13 @@ def open_model(
             kernels = _compile_first(opened, stack)
             pool = _fill_pool(checkpoint.reader, device, watch, stack)
             rates, notices = measured_rates(checkpoint.reader, device, settings)
-            if pool.pin_problem and not device.emulated:
-                notices.append(("not_pinned", pool.pin_problem))
             notices += [("memory_nodes", pool.placement)] if pool.placement else []
             weight = read_weights(checkpoint.reader, watch)
             given = _Ingredients(pool, rates, weight, kernels)
             build = partial(_build, checkpoint, opened, given, settings)
-            built, unpinned = build_or_unpin(build, pool, device, stack)
-            notices += [("not_pinned", unpinned)] if unpinned else []
+            built, was_unpinned = build_or_unpin(build, pool, device, stack)
+            if was_unpinned or not device.emulated:
+                notices += pin_notices(pool, isinstance(built.experts, DeviceExperts))
             return LoadedModel(
                 info=_info(checkpoint, opened.cost, command, folder, time.monotonic() - start_s),
                 device=_device_info(device, plan),
@@ -214,10 +209,7 @@ def _open_device(
             host_available_bytes=available,
             asked_bytes=settings.device_bytes,
         )
-        chunk = _chunk_tokens(command.chunk_tokens, checkpoint.spec, way, room)
-        cost = _cost(checkpoint, way, chunk)
-        asked = command.budget or Budget()
-        plan = plan_load(cost, checkpoint.spec, room, asked, settings.max_rows)
+        cost, plan = _plan(checkpoint, way, room, command, settings)
     except BaseException:
         if device is not None:
             device.close()
@@ -226,17 +218,24 @@ def _open_device(
     return _Opened(device, way, tools, cost, plan, command.policy)
 
 
-def _chunk_tokens(asked: int, spec: ModelSpec, way: Way, room: Room) -> int:
-    if not 0 <= asked <= MAX_CHUNK_TOKENS:
-        raise InvalidRequest(
-            f"chunk_tokens is {asked}; it must lie between 1 and {MAX_CHUNK_TOKENS}, or be 0."
-        )
-    if asked or way.captured is None:
-        return asked or CHUNK_TOKENS
-    return captured_chunk_tokens(spec, room.device_total_bytes)
+def _plan(
+    checkpoint: _Checkpoint, way: Way, room: Room, command: Load, settings: EngineSettings
+) -> tuple[ModelCost, LoadPlan]:
+    """Choose the length of a prompt's chunks, and divide the device."""
+    asked, spec = command.budget or Budget(), checkpoint.spec
+    device_bytes = min(room.device_total_bytes, asked.total_bytes or room.device_total_bytes)
+    is_captured = way.captured is not None
+    chunk = decide_chunk(command.chunk_tokens, spec, is_captured, device_bytes)
+    cost = _cost(checkpoint, way, chunk)
+    plan = plan_load(cost, spec, room, asked, settings.max_rows)
+    passing = chunk.passing(plan.staging_records >= cost.num_experts)
+    if is_captured and passing != chunk:
+        cost = _cost(checkpoint, way, passing)
+        plan = plan_load(cost, spec, room, asked, settings.max_rows)
+    return cost, plan
 
 
-def _cost(checkpoint: _Checkpoint, way: Way, chunk_tokens: int) -> ModelCost:
+def _cost(checkpoint: _Checkpoint, way: Way, chunk: PromptChunk) -> ModelCost:
     reader, spec = checkpoint.reader, checkpoint.spec
     token = kv_bytes_per_token(spec.num_layers, spec.num_kv_heads, spec.head_dim, way.dtype)
     return ModelCost(
@@ -244,11 +243,12 @@ def _cost(checkpoint: _Checkpoint, way: Way, chunk_tokens: int) -> ModelCost:
         record_bytes=reader.record_bytes,
         num_records=reader.num_records,
         num_experts=reader.num_experts,
-        chunk_tokens=chunk_tokens,
+        chunk_tokens=chunk.tokens,
         kv_token_bytes=token,
         dense_bytes=way.dense_bytes,
         scratch_bytes=way.scratch_bytes
-        + (prompt_scratch_bytes(way.captured, chunk_tokens) if way.captured else 0),
+        + (prompt_scratch_bytes(way.captured, chunk.tokens) if way.captured else 0),
+        tile_tokens=chunk.tile_tokens,
     )
 
 
@@ -261,7 +261,8 @@ def _open(name: str, budget_bytes: int | None) -> Device:
 
 
 def _fill_pool(reader: FtwReader, device: Device, watch: LoadWatch, stack: ExitStack) -> ExpertPool:
-    buffer = device.host_buffer(reader.pool_bytes)
+    piece = layer_bytes(reader.layout, reader.num_experts)
+    buffer = device.host_buffer(reader.pool_bytes, piece)
     stack.callback(buffer.close)
     pool = ExpertPool(reader.layout, reader.num_moe_layers, reader.num_experts, buffer)
     reader.read_pool(
@@ -315,7 +316,7 @@ def _build(
         experts, program = build_captured(request, checkpoint.family, weight, stack)
     else:
         experts = _make_experts(given, opened, stack)
-    parts = Parts(device.torch_device, way.dtype, kv, experts)
+    parts = Parts(device.torch_device, way.dtype, kv, experts, opened.cost.tile_tokens)
     model = checkpoint.family.build(spec, weight, parts)
     runner = ModelRunner(model, kv, device, settings.max_rows, program)
     stack.callback(runner.close)  # first: what it holds must be gone when the device is closed

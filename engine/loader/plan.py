@@ -5,6 +5,7 @@ Numbers only. Called by `engine.loader.open`.
 
 from dataclasses import dataclass
 
+from engine.loader.chunk import PromptChunk
 from engine.memory.budget import (
     MIB,
     Division,
@@ -23,8 +24,6 @@ from kernels.reference.dense import BLOCK_SCORES, MIN_BLOCK_QUERIES
 FLOAT_BYTES = 4
 LEAST_GRANULE_BYTES = 2 * MIB  # what drivers map at once
 HIDDEN_COPIES = 16  # live activations of one layer, in vectors of the hidden size
-CHUNK_SHARE = 0.02
-MOST_CHUNK_TOKENS = 32_768
 STAGING_SHARE = 0.15  # of the device; above it, staging is smaller than two layers
 # Values of one expert that keep a thread busy. Waking a thread for less costs more than it saves:
 # the built-in model (110,592) decodes at 188 tok/s with one thread, 79 with two (two Zen 5 cores,
@@ -42,6 +41,7 @@ class ModelCost:
         num_records: experts over all layers.
         num_experts: experts of one layer.
         chunk_tokens: prompt tokens per step.
+        tile_tokens: of a chunk that attention takes at once, where steps are captured.
         kv_token_bytes: keys and values of one token.
         dense_bytes: dense weights as they lie on the device.
         scratch_bytes: buffers of captured steps and of a prompt's experts; 0 = steps are not
@@ -56,6 +56,7 @@ class ModelCost:
     kv_token_bytes: int
     dense_bytes: int
     scratch_bytes: int = 0
+    tile_tokens: int = 0
 
     @property
     def pool_bytes(self) -> int:
@@ -164,7 +165,7 @@ def _activation_bytes(cost: ModelCost, spec: ModelSpec, max_rows: int) -> int:
     """Estimate of one step's peak: hidden states, attention scores of a chunk, logits."""
     rows = max(cost.chunk_tokens, max_rows)
     if cost.scratch_bytes:
-        return cost.scratch_bytes + rows * captured_token_bytes(spec)
+        return cost.scratch_bytes + PromptChunk(rows, cost.tile_tokens).num_bytes(spec)
     hidden = rows * spec.hidden * HIDDEN_COPIES
     routes = rows * spec.router.top_k * spec.hidden
     # A block of queries, its weights, and their copy in the dtype of the values.
@@ -172,26 +173,3 @@ def _activation_bytes(cost: ModelCost, spec: ModelSpec, max_rows: int) -> int:
     keys = 2 * spec.num_kv_heads * spec.head_dim * spec.max_context
     logits = 2 * max_rows * spec.vocab_size
     return (hidden + routes + scores + keys + logits) * FLOAT_BYTES
-
-
-def captured_token_bytes(spec: ModelSpec) -> int:
-    """Bytes that one token of a prompt chunk takes where steps are captured, experts aside.
-
-    The residual stream and two rows beside it in float32; q, k, v and what attention gives in two
-    bytes, once more as the contiguous keys and values of a suffix.
-    """
-    width = (2 * spec.num_heads + 4 * spec.num_kv_heads) * spec.head_dim
-    return 3 * spec.hidden * FLOAT_BYTES + 2 * width
-
-
-def captured_chunk_tokens(spec: ModelSpec, device_bytes: int) -> int:
-    """Return the prompt tokens of a step where steps are captured.
-
-    A prompt that is one chunk lets each expert cross the link once, so a chunk is as long as 2 % of
-    the device hold. A fixed rule of model and card, because chunk borders decide the last bits.
-
-    Returns: a multiple of 256 within 512..`MOST_CHUNK_TOKENS`, at most the model's context.
-    """
-    fit = int(device_bytes * CHUNK_SHARE) // captured_token_bytes(spec)
-    most = min(MOST_CHUNK_TOKENS, -(-spec.max_context // 256) * 256)
-    return min(most, max(512, fit // 256 * 256))

@@ -17,7 +17,7 @@ def rehearse(runner: ModelRunner, experts: DeviceExperts, top_k: int) -> None:
 
     Raises: what a prompt raises; InternalError if the model's output is not a number.
     """
-    experts.prepare(top_k)
+    experts.prepare(top_k, runner.dtype)
     runner.open_row(0, _GREEDY, 0, ())
     try:
         tokens = (0,) * PAGE_TOKENS

@@ -69,6 +69,11 @@ class MemoryBudget:
         return up_to_page(min(KV_FLOOR_TOKENS, self.context_tokens))
 
     @property
+    def kv_chat_tokens(self) -> int:
+        """Most KV tokens that one reply could ever use."""
+        return up_to_page(self.context_tokens)
+
+    @property
     def kv_limit_tokens(self) -> int:
         """Most KV tokens that could ever be used: every row at the model's limit."""
         return up_to_page(self.context_tokens * self.max_rows)

@@ -91,6 +91,7 @@ class Parts:
     dtype: "torch.dtype"  # of activations
     kv: "KvPool"
     experts: "Experts"
+    attention_tile: int = 0  # tokens of a prompt chunk that attention takes at once; 0 = all
 
 
 class Model(Protocol):

@@ -174,18 +174,21 @@ class Qwen3Moe:
         head: Head,
     ) -> None:
         self.spec = spec
-        self._kv, self._dtype = parts.kv, parts.dtype
+        self._kv, self._dtype, self._experts = parts.kv, parts.dtype, parts.experts
         self._rotary = Rotary(spec.head_dim, spec.rope_theta, parts.device)
         self._embedding, self._layers = embedding, tuple(layers)
         self._final_norm, self._head = final_norm, head
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         """Run one forward. Shapes: T tokens -> logits [len(batch.logit_rows), V] float32."""
+        if batch.phase == "prefill":
+            top_k = self.spec.router.top_k
+            self._experts.start(batch.num_tokens, top_k, batch.ends_prompt)
         inputs = AttentionInputs.of(batch, self._kv, self._rotary, self._dtype)
         hidden = self._embedding(batch.token_ids)
         for layer in self._layers:
             layer.attention(hidden, inputs)
-            layer.mlp(hidden, batch.phase, batch.ends_prompt)
+            layer.mlp(hidden, batch.phase)
         return self._head(self._final_norm(pick_rows(hidden, batch.logit_rows)))
 
 
@@ -205,9 +208,10 @@ def _build_layer(
     else:
         weights = MlpWeights(*(part(name) for name in _DENSE_MLP))
         mlp = GatedMlp(RmsNorm(post_norm, eps, *place), weights, *place)
-    return DecoderLayer(
-        Attention(layer_id, input_norm, attention, eps, parts.kv, parts.device), mlp
+    attends = Attention(
+        layer_id, input_norm, attention, eps, parts.kv, parts.device, parts.attention_tile
     )
+    return DecoderLayer(attends, mlp)
 
 
 def _in_layer(layer_id: int, part: str) -> str:

@@ -25,7 +25,7 @@ from engine.moe.executor import MoeCounters
 from engine.moe.heat import Heat
 from engine.moe.plan import side_rates
 from engine.moe.pool import ExpertPool
-from engine.moe.router import Routing
+from engine.moe.router import Inputs, Routing
 from engine.moe.side_switch import SideSwitch
 from engine.moe.slots import SlotId
 from engine.protocol.errors import BudgetError, DeviceError, InternalError
@@ -172,9 +172,12 @@ class DeviceExperts:
                 "Restart the engine. If it happens again, serve misses by copies only.",
             )
 
-    def prepare(self, top_k: int) -> None:
-        """Compile what prompts of any length run through, so that none waits for it."""
-        self._parts.prefill.prepare(top_k)
+    def prepare(self, top_k: int, dtype: torch.dtype) -> None:
+        """Compile what prompts of any length run through, so that none waits for it.
+
+        `dtype` is that of hidden states.
+        """
+        self._parts.prefill.prepare(top_k, dtype)
 
     def warm_up(self) -> bool:
         """Copy a short piece of what free slots have room for; only while no request is open.
@@ -228,37 +231,50 @@ class DeviceExperts:
         arena.resize(slots)
         return ResizeOutcome(slots, len(shrunk.evicted))
 
-    def forward(
+    def start(self, num_tokens: int, top_k: int, last_chunk: bool) -> None:
+        """Let the copies for a prompt chunk begin, so that they run beside its first layer too.
+
+        With `last_chunk` the prompt ends here: experts of its last tokens may replace colder ones.
+        Raises: DeviceError if the device is lost.
+        """
+        residency = self._parts.residency
+        self._last_step_s = -math.inf  # a prompt is no step
+        self._warm.forget()
+        try:
+            residency.begin()
+            # Who loses no slot to others need not be read for that.
+            chooses = last_chunk and not residency.has_room_for_all
+            self._parts.prefill.start(num_tokens, top_k, chooses)
+        except LOST_ERRORS as problem:
+            raise DeviceError(str(problem), "Restart the engine.") from problem
+        except BaseException:
+            residency.abandon()
+            raise
+
+    def add(
         self,
         moe_layer: int,
         hidden: torch.Tensor,
+        inputs: Inputs,
         routing: Routing,
         phase: Literal["prefill", "decode"],
-        last_chunk: bool = True,
-    ) -> torch.Tensor:
-        """Return the experts' output of one layer of a prompt chunk; layers come in order.
+    ) -> None:
+        """Add the experts' output of one layer of a prompt chunk; `start`, then layers in order.
 
-        With `last_chunk` the prompt ends here: experts of its last tokens may replace colder ones.
-        Shapes: hidden [T, H], routing [T, K] -> [T, H] float32.
+        Shapes: hidden [T, H], contiguous, routing [T, K].
         Raises: InternalError in decode, which is captured; DeviceError if the device is lost.
         """
         if phase != "prefill":
             raise InternalError("A captured step decodes on this device.")
         residency, prefill = self._parts.residency, self._parts.prefill
         num_tokens, top_k = routing.ids.shape
-        self._last_step_s = -math.inf  # a prompt is no step
-        self._warm.forget()
         try:
-            if moe_layer == 0:
-                residency.begin()
-                # Who loses no slot to others need not be read for that.
-                prefill.start(num_tokens, top_k, last_chunk and not residency.has_room_for_all)
             if not residency.has_room_for_all:
                 uses = prompt_uses(routing.ids, self._parts.pool.num_experts)
                 residency.credit(moe_layer, uses.uses, num_tokens)
                 routed = [expert for expert, count in enumerate(uses.counts) if count]
                 prefill.note_routes(moe_layer, num_tokens, top_k, routed)
-            output = prefill.forward(moe_layer, hidden, routing)
+            prefill.add(moe_layer, inputs, routing, hidden)
             if moe_layer + 1 == self._parts.pool.num_layers:
                 residency.commit()
         except LOST_ERRORS as problem:
@@ -266,7 +282,6 @@ class DeviceExperts:
         except BaseException:
             residency.abandon()
             raise
-        return output
 
     def counters(self) -> MoeCounters:
         """Return the sums since load, in whole experts; does not wait for the device."""

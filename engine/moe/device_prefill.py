@@ -32,7 +32,7 @@ from engine.moe.device_planner import (
 )
 from engine.moe.device_stream import LinkWatch, PassTables, RecordStream
 from engine.moe.pool import ExpertPool
-from engine.moe.router import Routing
+from engine.moe.router import TILE_TOKENS, Inputs, Routing
 from kernels.cuda.residency import NO_SLOT
 from kernels.device.base import Device
 from kernels.grouped import GroupedKernel, RecordTable
@@ -60,7 +60,7 @@ class Residency(Protocol):
 
         Called layer by layer, up to four times each, for records that are not resident; the caller
         fills what it gets at once, on the compute queue. Only slots that are free, or whose record
-        is colder and of this layer or an earlier one: later layers were planned with theirs.
+        is colder and of this layer: later ones were planned with theirs.
 
         Returns: record -> slot, for any of them.
         """
@@ -82,7 +82,7 @@ class PrefillOptions:
     """
 
     staging_records: int | None = None
-    tile_tokens: int = 4096
+    tile_tokens: int = TILE_TOKENS
     warm_tokens: int = 64
     loading: Literal["auto", "stream", "demand"] = "auto"
     rates: PrefillRates = field(default_factory=PrefillRates)
@@ -175,29 +175,28 @@ class DevicePrefill:
             share = self._routed / self._missing
             self.rates = self.rates.with_routes(num_tokens, top_k, pool.num_experts, share)
 
-    def forward(
-        self, moe_layer: int, hidden: Tensor, routing: Routing, out: Tensor | None = None
-    ) -> Tensor:
-        """Add one layer's experts' output to `out` and return it. Layers come in order.
+    def add(self, moe_layer: int, inputs: Inputs, routing: Routing, out: Tensor) -> None:
+        """Add one layer's experts' output to `out`. Layers come in order.
 
-        Shapes: hidden [T, H], routing [T, K], out [T, H] float32, contiguous (None: zeros).
+        A tile's inputs are asked for before its rows of `out` change, which may be what they are
+        made from.
+
+        Shapes: inputs of T tokens, routing [T, K], out [T, H] of any float type, contiguous.
         Raises: ValueError for a layer whose turn it is not.
         """
         if moe_layer != self._next_layer or moe_layer >= self._pool.num_layers:
             raise ValueError(f"layer {moe_layer} is not the next one ({self._next_layer})")
-        if out is None:
-            out = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
         self._next_layer = self._pool.num_layers  # if it fails, the chunk is over
         if self._demand:
             self._open_demand(moe_layer, routing)
-        self._compute(moe_layer, hidden, routing, out)
+        self._compute(moe_layer, inputs, routing, out)
         self._next_layer = moe_layer + 1
-        return out
 
-    def prepare(self, top_k: int) -> None:
+    def prepare(self, top_k: int, dtype: torch.dtype) -> None:
         """Compute a route for each length of chunk that has its own kernels: they are compiled now.
 
-        Nobody reads what comes out; what lies in the staging is as good as any record.
+        Nobody reads what comes out, of the `dtype` of hidden states; what lies in the staging is as
+        good as any record.
         """
         pool, here = self._pool, self._device.torch_device
         x = torch.zeros(1, pool.layout.hidden, device=here)
@@ -208,7 +207,7 @@ class DevicePrefill:
         for rows in PREPARED_ROWS:
             task = self._kernel.begin(x, ids, table, max(1, rows * pool.num_experts // top_k))
             task.compute(0, pool.num_experts)
-            task.merge(torch.zeros(1, top_k, device=here), torch.zeros_like(x))
+            task.merge(torch.zeros(1, top_k, device=here), torch.zeros_like(x, dtype=dtype))
 
     def close(self) -> None:
         """Give device and host memory back."""
@@ -257,15 +256,16 @@ class DevicePrefill:
         self.rates = self._watch.learn_layer(self.rates, moe_layer, self._pool.num_layers)
         self._open(moe_layer, [sorted(routed.difference(self._resident[moe_layer]))])
 
-    def _compute(self, moe_layer: int, hidden: Tensor, routing: Routing, out: Tensor) -> None:
+    def _compute(self, moe_layer: int, inputs: Inputs, routing: Routing, out: Tensor) -> None:
         """Compute a layer portion by portion, tile by tile."""
-        plan, num_tokens = self._layers[moe_layer], hidden.shape[0]
+        plan, num_tokens = self._layers[moe_layer], routing.ids.shape[0]
         heat = self._heat(plan, routing)
         table = self._tables.of(moe_layer, lambda rank: self._view(plan, rank))
         tiles = tile_bounds(num_tokens, self._tile_tokens or num_tokens)
         everything = (Portion(0, plan.num_available, None),)
         for number, (begin, end) in enumerate(tiles):
-            task = self._kernel.begin(hidden[begin:end], routing.ids[begin:end], table, num_tokens)
+            x = inputs(begin, end)
+            task = self._kernel.begin(x, routing.ids[begin:end], table, num_tokens)
             for portion in everything if number else plan.portions:
                 if portion.group is not None:
                     self._stream.wait(portion.group)

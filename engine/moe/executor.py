@@ -20,7 +20,7 @@ from engine.moe.meter import CopyMeter
 from engine.moe.plan import Miss, MissPlan, plan_misses
 from engine.moe.pool import ExpertPool
 from engine.moe.prefill import Prefill
-from engine.moe.router import Routing
+from engine.moe.router import Inputs, Routing
 from engine.moe.slots import Touched
 from engine.moe.stream import LayerStream
 from engine.protocol.errors import DeviceError
@@ -183,7 +183,6 @@ class MoeExecutor:
         hidden: torch.Tensor,
         routing: Routing,
         phase: Literal["prefill", "decode"],
-        last_chunk: bool = True,
     ) -> torch.Tensor:
         """Return the experts' output of one layer; every chunk of a prompt warms the cache.
 
@@ -191,7 +190,6 @@ class MoeExecutor:
         layers that have experts.
         Raises: DeviceError if the device is lost.
         """
-        del last_chunk
         x = hidden.to(torch.float32)
         try:
             if phase == "prefill":
@@ -204,6 +202,21 @@ class MoeExecutor:
         except LOST_ERRORS as problem:
             raise DeviceError(str(problem), "Restart the engine.") from problem
         return output.to(hidden.dtype)
+
+    def add(
+        self,
+        moe_layer: int,
+        hidden: torch.Tensor,
+        inputs: Inputs,
+        routing: Routing,
+        phase: Literal["prefill", "decode"],
+    ) -> None:
+        """Add the experts' output of one layer to `hidden` [T, H], in place; see `forward`."""
+        x = inputs(0, hidden.shape[0])
+        hidden.add_(self.forward(moe_layer, x, routing, phase))
+
+    def start(self, num_tokens: int, top_k: int, last_chunk: bool) -> None:
+        """Every chunk of a prompt is alike here: each layer says what it needs."""
 
     def counters(self) -> MoeCounters:
         """Return the sums since load."""

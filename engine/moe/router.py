@@ -3,14 +3,21 @@
 Called by the families (`engine.models`), which hold the rule (`RouterSpec`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from kernels.api import linear, router_step, topk_softmax
+from kernels.api import linear, rms_norm, router_step, topk_softmax
 from kernels.steps import RouterParts
 from kernels.weights import DenseWeight
+
+TILE_TOKENS = 4096  # that are routed together: bounds what norm and logits take
+
+Inputs = Callable[[int, int], torch.Tensor]
+"""What the experts read of tokens [begin, end): [n, H], from what the layer's hidden states are
+when it is called."""
 
 
 class RouterRule(Protocol):
@@ -61,7 +68,7 @@ class Router:
     Raises: ValueError for a score it does not know.
     """
 
-    __slots__ = ("_step",)
+    __slots__ = ("_eps", "_norm", "_rms_norm", "_step")
 
     def __init__(
         self,
@@ -84,11 +91,28 @@ class Router:
             scale=rule.scale,
         )
         self._step = router_step(parts, device, dtype)
+        self._rms_norm, self._norm, self._eps = rms_norm(device, dtype), parts.norm, eps
 
-    def __call__(self, hidden: torch.Tensor) -> tuple[torch.Tensor, Routing]:
-        """Return the experts' input and the routes. Shapes: hidden [T, H] -> [T, H], [T, K]."""
-        x, ids, weights = self._step(hidden)
-        return x, Routing(ids, weights)
+    def __call__(self, hidden: torch.Tensor) -> tuple[Inputs, Routing]:
+        """Return the experts' inputs and the routes. Shapes: hidden [T, H] -> [T, H], [T, K].
+
+        Inputs of many tokens are not kept but worked out again, a tile at a time: so a tile may be
+        asked for until its own rows of `hidden` change.
+        """
+        if hidden.shape[0] <= TILE_TOKENS:
+            x, ids, weights = self._step(hidden)
+            return kept(x), Routing(ids, weights)
+        tiles = [self._step(tile)[1:] for tile in torch.split(hidden, TILE_TOKENS)]
+        ids, weights = (torch.cat(parts) for parts in zip(*tiles, strict=True))
+        return lambda begin, end: self._input(hidden[begin:end]), Routing(ids, weights)
+
+    def _input(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._rms_norm(hidden, self._norm, self._eps)
+
+
+def kept(x: torch.Tensor) -> Inputs:
+    """Return inputs that are there as a whole. Shapes: x [T, H]."""
+    return lambda begin, end: x[begin:end]
 
 
 def check_rule(rule: RouterRule) -> None:

@@ -68,6 +68,7 @@ class Resize(Message, frozen=True, kw_only=True, tag="resize"):
     expert_slots: int | None = None
     preview: bool = False
     device: str = ""
+    loan: bool = False  # for other programs and for a while; not what a person chose
 
 
 class SetPolicy(Message, frozen=True, kw_only=True, tag="set_policy"):

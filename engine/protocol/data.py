@@ -142,6 +142,7 @@ class Pool(Data, frozen=True, kw_only=True):
     min_units: int = 0
     max_units: int = 0
     busy_units: int = 0  # KV: tokens in use; experts: slots filled
+    grows_to_units: int = 0  # KV: what one reply can make it; 0 = it does not grow by itself
 
 
 class DeviceInfo(Data, frozen=True, kw_only=True):

@@ -151,7 +151,10 @@ class ResizePending(Message, frozen=True, kw_only=True, tag="resize_pending"):
 
 
 class ResizeApplied(Message, frozen=True, kw_only=True, tag="resize_applied"):
-    """Done: the sizes that hold now, and the milliseconds of the pause itself."""
+    """Done: the sizes that hold now, and the milliseconds of the pause itself.
+
+    With `taken_slots` and no id nobody asked: a reply needed more context, and the experts gave it.
+    """
 
     id: str
     kv_tokens: int
@@ -161,6 +164,7 @@ class ResizeApplied(Message, frozen=True, kw_only=True, tag="resize_applied"):
     pause_ms: float
     waited_ms: float = 0.0
     evicted: int = 0
+    taken_slots: int = 0
 
 
 class ResizeRefused(Message, frozen=True, kw_only=True, tag="resize_refused"):

@@ -136,6 +136,11 @@ class ModelRunner:
         """Rows that can be open at once."""
         return len(self._rows)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of hidden states, as of keys and values."""
+        return self._kv.dtype
+
     @memory_refusals()
     def open_row(
         self,

@@ -13,9 +13,10 @@ def num_pages(tokens: int) -> int:
     return -(-tokens // PAGE_TOKENS)
 
 
-def check_request(request: Request, context_tokens: int, capacity_tokens: int) -> None:
+def check_request(request: Request, context_tokens: int, most_tokens: int) -> None:
     """Refuse at once what could never run (case A-02: no endless waiting).
 
+    `most_tokens`: what the context memory holds, or can grow to by itself.
     Raises: InvalidRequest with both numbers.
     """
     request.sampling.check()
@@ -27,20 +28,19 @@ def check_request(request: Request, context_tokens: int, capacity_tokens: int) -
             f"The prompt has {length:,} tokens; this model reads at most {context_tokens:,}.",
             "Shorten the conversation.",
         )
-    if length > capacity_tokens:
+    if length > most_tokens:
         raise InvalidRequest(
-            f"The prompt has {length:,} tokens; the context memory holds {capacity_tokens:,}.",
+            f"The prompt has {length:,} tokens; the context memory can hold {most_tokens:,}.",
             "Shorten the conversation, or give the context more memory.",
         )
 
 
-def may_start(request: Request, free_pages: int, num_running: int) -> bool:
-    """Return whether a waiting request may start beside those that run.
+def pages_to_start(request: Request, num_running: int) -> int:
+    """Return the free pages with which a waiting request may start beside those that run.
 
     Beside its own pages, each running one keeps a page to grow into; else the newcomer would be
     preempted at once.
     """
-    need = num_pages(request.fill_tokens + 1)
     if not num_running:
-        return num_pages(request.fill_tokens) <= free_pages
-    return need + num_running <= free_pages
+        return num_pages(request.fill_tokens)
+    return num_pages(request.fill_tokens + 1) + num_running

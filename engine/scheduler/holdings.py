@@ -58,6 +58,10 @@ class Holdings:
         others = request.computed if is_first else min(request.computed, request.reused_tokens)
         request.reused_tokens = others
 
+    def missing_tokens(self, request: Request, tokens: int) -> int:
+        """Return what free pages lack so that `reserve` succeeds; below 1 = nothing."""
+        return (num_pages(tokens) - len(request.pages) - self.num_free) * PAGE_TOKENS
+
     def reserve(self, request: Request, tokens: int) -> bool:
         """Make sure that `tokens` of a request have a page; False, and nothing changed, if not."""
         missing = num_pages(tokens) - len(request.pages)

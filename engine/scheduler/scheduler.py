@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from engine.cache.pages import PageAllocator
-from engine.protocol.errors import BudgetError, DeviceError, EngineError, InternalError
+from engine.memory.budget import PAGE_TOKENS
+from engine.protocol.errors import BudgetError, DeviceError, EngineError
 from engine.protocol.messages import FinishReason
-from engine.runner.work import RowWork
-from engine.scheduler.admission import check_request, may_start
+from engine.scheduler import problems
+from engine.scheduler.admission import check_request, pages_to_start
 from engine.scheduler.batch import (
     Batch,
     Phase,
@@ -112,7 +113,11 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises: InvalidRequest, at once, if it could never run."""
-        check_request(request, self.limits.context_tokens, self.holdings.capacity_tokens)
+        most, growth = self.holdings.capacity_tokens, self._around.growth
+        if growth is not None:
+            growth.forget_refusal()
+            most = growth.most_tokens
+        check_request(request, self.limits.context_tokens, most)
         self._arrivals += 1
         request.arrival = self._arrivals
         self._waiting.append(request)
@@ -162,13 +167,18 @@ class Scheduler:
     def _admit(self) -> None:
         while self._waiting:
             request = self._waiting[0]
-            if request.fill_tokens > self.holdings.capacity_tokens:  # the pool shrank meanwhile
-                self._finish_for_lack(request)
-                continue
             if request.row < 0 and not self._free_rows:
                 return
-            if not may_start(request, self.holdings.num_free, len(self._running)):
-                return
+            fill = request.fill_tokens
+            if fill > self.holdings.capacity_tokens:
+                if not self._grow(request, fill, 0):
+                    self._finish_for_lack(request)  # the pool shrank meanwhile, or cannot grow
+                continue
+            lacking = pages_to_start(request, len(self._running)) - self.holdings.num_free
+            if lacking > 0:
+                if not self._grow(request, fill, lacking * PAGE_TOKENS):
+                    return
+                continue
             self._waiting.pop(0)
             bisect.insort(self._running, request, key=lambda one: one.arrival)
             self.holdings.find_beginning(request)
@@ -185,9 +195,7 @@ class Scheduler:
         try:
             self._runner.open_row(*facts)
         except self._around.memory_errors as problem:
-            _log.warning("the device is out of memory: %s", problem)
-            self._drain()
-            if not self._around.relieve():
+            if not self._relieve(problem, is_first=True):
                 raise
             self._runner.open_row(*facts)
         self._sink.started(request)
@@ -206,14 +214,30 @@ class Scheduler:
             if not lacking:
                 return build_batch(phase, chosen, self.limits.chunk_tokens)
             if not self._drain():  # ids in flight may end a request and free its pages
-                self._make_room(lacking[0])
+                self._make_room(phase, lacking[0])
 
     def _reserve(self, phase: Phase, request: Request) -> bool:
         tokens = context_after(phase, request, self.limits.chunk_tokens)
         return self.holdings.reserve(request, tokens)
 
-    def _make_room(self, request: Request) -> None:
-        """Preempt the youngest page holder; a request alone at capacity has used all there is."""
+    def _grow(self, request: Request, tokens: int, missing_tokens: int) -> bool:
+        """Let the context grow, so that a request gets its pages.
+
+        Returns: whether to look again; False = nothing has changed, and nothing will.
+        """
+        growth = self._around.growth
+        wanted = growth.plan(tokens, missing_tokens) if growth is not None else None
+        if growth is None or wanted is None:
+            return False
+        if self._drain():
+            return True
+        return self._guarded((request,), lambda: growth.apply(wanted)) or request.is_done
+
+    def _make_room(self, phase: Phase, request: Request) -> None:
+        """Grow, else preempt the youngest holder; one alone at capacity has used all there is."""
+        tokens = context_after(phase, request, self.limits.chunk_tokens)
+        if self._grow(request, tokens, self.holdings.missing_tokens(request, tokens)):
+            return
         holders = [one for one in self._running if one.pages]
         if all(one is request for one in holders):
             self._finish_for_lack(request)
@@ -229,15 +253,8 @@ class Scheduler:
         if request.generated:
             self._finish(request, FinishReason.LENGTH, None)
             return
-        self._finish(
-            request,
-            FinishReason.ERROR,
-            BudgetError(
-                f"The prompt has {len(request.prompt):,} tokens; the context memory now holds "
-                f"{self.holdings.capacity_tokens:,}.",
-                "Give the context more memory.",
-            ),
-        )
+        problem = problems.no_room(request, self.holdings.capacity_tokens)
+        self._finish(request, FinishReason.ERROR, problem)
 
     # --- running -----------------------------------------------------------------------------
 
@@ -259,15 +276,19 @@ class Scheduler:
         try:
             handle = self._runner.launch(batch.phase, batch.works)
         except self._around.memory_errors as problem:
-            _log.warning("the device is out of memory: %s", problem)
-            self._drain()
-            if self._was_relieved or not self._around.relieve():
+            if not self._relieve(problem, is_first=not self._was_relieved):
                 raise
             self._was_relieved = True  # once per step: nothing was sampled yet
             return None
         self._was_relieved = False
         mark_launched(batch)
         return _Flight(batch, handle, launched_s)
+
+    def _relieve(self, problem: Exception, is_first: bool) -> bool:
+        """Give memory back, with no work in flight, after a refusal; False if it cannot help."""
+        _log.warning("the device is out of memory: %s", problem)
+        self._drain()
+        return is_first and self._around.relieve()
 
     def _drain(self) -> bool:
         """Take the ids of the step in flight. Returns whether there was one."""
@@ -291,24 +312,15 @@ class Scheduler:
             if request.is_done:  # it ended while this step was in flight
                 self._release(request)
                 continue
-            self._clock(batch.phase, request, work, took_s, spent)
+            if batch.phase == "prefill":
+                self.prefilled_tokens += work.num_tokens
+                request.timing.add_prompt(took_s, work.num_tokens)
+            else:
+                self.decoded_tokens += 1
+                request.timing.add_token(took_s, spent)
             if token is not None:
                 self._take(request, token, now_s)
         return True
-
-    def _clock(
-        self, phase: Phase, request: Request, work: RowWork, took_s: float, spent: Counts
-    ) -> None:
-        timing = request.timing
-        if phase == "prefill":
-            self.prefilled_tokens += work.num_tokens
-            timing.prefill_s += took_s
-            timing.prefill_tokens += work.num_tokens
-            return
-        self.decoded_tokens += 1
-        timing.decode_s += took_s
-        timing.decode_tokens += 1
-        timing.counts = timing.counts.plus(spent)
 
     def _take(self, request: Request, token: int, now_s: float) -> None:
         self.sampled_tokens += 1
@@ -353,17 +365,14 @@ class Scheduler:
         try:
             return work()
         except self._around.lost_errors as problem:
-            lost = DeviceError(
-                f"The device does not answer any more: {problem}",
-                "Restart the engine. If it happens again, try a smaller prompt chunk.",
-            )
+            lost = problems.lost_device(problem)
             self.end_all(FinishReason.ERROR, lost)
             raise lost from problem
         except DeviceError as problem:
             self.end_all(FinishReason.ERROR, problem)
             raise
         except self._around.memory_errors as problem:
-            self._fail(requests, _out_of_memory(problem))
+            self._fail(requests, problems.out_of_memory(problem))
         except BudgetError as problem:
             self._fail(requests, problem)
         except Exception as problem:  # noqa: BLE001  the door per request
@@ -374,15 +383,11 @@ class Scheduler:
         # all done: the echo of a failed step, whose successor had been launched already
         self._internal_errors += not all(request.is_done for request in requests)
         _log.error("a step failed", exc_info=problem)
-        wrapped = problem
-        if not isinstance(wrapped, EngineError):
-            wrapped = InternalError(f"The step failed: {problem!r}.", "Try again.")
+        wrapped = problems.failed_step(problem)
         self._fail(requests, wrapped)
         if self._internal_errors >= MAX_INTERNAL_ERRORS:
             self.end_all(FinishReason.ERROR, wrapped)
-            raise InternalError(
-                f"A second internal error: {wrapped.message}", "Restart the engine."
-            ) from problem
+            raise problems.second_failure(wrapped) from problem
 
     def _fail(self, requests: Sequence[Request], problem: EngineError) -> None:
         for request in requests:
@@ -391,10 +396,3 @@ class Scheduler:
                 self._finish(request, FinishReason.ERROR, problem)
             elif not self._is_in_flight(request):
                 self._release(request)
-
-
-def _out_of_memory(problem: Exception) -> BudgetError:
-    return BudgetError(
-        f"The device is out of memory: {problem}.",
-        "Make the expert cache or the context smaller.",
-    )

@@ -12,6 +12,7 @@ from engine.protocol.errors import EngineError
 from engine.protocol.messages import FinishReason, Sampling
 from engine.runner.work import RowWork
 from engine.scheduler.batch import Phase
+from engine.scheduler.growth import ContextGrowth
 from engine.scheduler.request import Request
 from engine.scheduler.tally import Counters
 
@@ -88,6 +89,7 @@ class Surroundings:
         memory_errors: exceptions that mean "device out of memory".
         lost_errors: exceptions that mean "the device is gone".
         clock: seconds, monotonic.
+        growth: lets the context grow; None = its size is fixed.
     """
 
     counters: Callable[[], Counters]
@@ -95,3 +97,4 @@ class Surroundings:
     memory_errors: tuple[type[Exception], ...] = ()
     lost_errors: tuple[type[Exception], ...] = ()
     clock: Callable[[], float] = time.monotonic
+    growth: ContextGrowth | None = None

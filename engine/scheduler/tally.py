@@ -120,6 +120,17 @@ class Timing:
     decode_tokens: int = 0
     counts: Counts = field(default_factory=Counts)
 
+    def add_prompt(self, took_s: float, tokens: int) -> None:
+        """A step read so many tokens of its prompt."""
+        self.prefill_s += took_s
+        self.prefill_tokens += tokens
+
+    def add_token(self, took_s: float, spent: Counts) -> None:
+        """A step wrote a token of it."""
+        self.decode_s += took_s
+        self.decode_tokens += 1
+        self.counts = self.counts.plus(spent)
+
     def trace(self) -> Trace:
         """Return the trace so far; rates are 0 where nothing was measured."""
         started = self.submitted_s if self.started_s is None else self.started_s

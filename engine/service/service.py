@@ -39,6 +39,7 @@ from engine.protocol.messages import (
     Progress,
     Ready,
     Resize,
+    ResizeApplied,
     ResizePending,
     ResizeRefused,
     SetPolicy,
@@ -145,8 +146,7 @@ class EngineService:
             return
         if command_id == self._inbox.current_id:
             self._cancelled.add(command_id)  # a load asks for it
-        session = self._session
-        if session is not None:
+        if (session := self._session) is not None:
             session.scheduler.safepoint.cancel(command_id)
             self._inbox.poke()
 
@@ -216,8 +216,7 @@ class EngineService:
 
     def _execute(self, arrived: Arrived) -> None:
         """Execute one command; what it raises is its answer. The second half of the pipe's door."""
-        command = arrived.command
-        self._arrived_s = arrived.at_s
+        command, self._arrived_s = arrived.command, arrived.at_s
         is_twin = isinstance(command, Generate) and command.id in self._replies
         try:
             self._do(command)
@@ -278,9 +277,7 @@ class EngineService:
 
     @_do.register
     def _do_resize(self, command: Resize) -> None:
-        session = self._session
-        if session is None:
-            raise InvalidRequest("No model is loaded.", "Load a model first.")
+        session = self._loaded_session()
         if command.preview:
             self._emit(session.preview(command))
             return
@@ -289,9 +286,7 @@ class EngineService:
 
     @_do.register
     def _do_set_policy(self, command: SetPolicy) -> None:
-        session = self._session
-        if session is None:
-            raise InvalidRequest("No model is loaded.", "Load a model first.")
+        session = self._loaded_session()
 
         def apply() -> None:
             session.set_policy(command.policy)
@@ -301,18 +296,15 @@ class EngineService:
 
     @_do.register
     def _do_count(self, command: CountTokens) -> None:
-        if self._session is None:
-            raise InvalidRequest("No model is loaded.", "Load a model first.")
-        chat = self._session.model.chat
+        chat = self._loaded_session().model.chat
         ids = chat.tokenizer.encode(chat.prompt(command.messages))
         self._emit(TokenCount(id=command.id, num_tokens=len(ids)))
 
     def _submit(self, command: Generate) -> None:
-        if self._session is None:
-            raise InvalidRequest("No model is loaded.", "Load a model first.")
+        session = self._loaded_session()
         sampling = command.sampling
         sampling.check()
-        chat = self._session.model.chat
+        chat = session.model.chat
         prompt = chat.prompt(
             command.messages, command.tools, command.continue_last, command.template_args
         )
@@ -325,7 +317,12 @@ class EngineService:
         )
         tail = prompt[-PROMPT_TAIL_CHARS:]
         self._replies.open(command.id, chat.reply(sampling.stop, sampling.ignore_eos, tail))
-        self._session.scheduler.submit(request)
+        session.scheduler.submit(request)
+
+    def _loaded_session(self) -> Session:
+        if self._session is None:
+            raise InvalidRequest("No model is loaded.", "Load a model first.")
+        return self._session
 
     def _apply(self, session: Session, command: Resize, asked_s: float) -> None:
         """Resize at the safe point."""
@@ -333,13 +330,17 @@ class EngineService:
         self._set_state(EngineState.MOVING)
         outcome = session.resize(command, asked_s)
         self._set_state(before)
+        self._say_sizes(outcome)
+
+    def _say_sizes(self, outcome: ResizeApplied | ResizeRefused) -> None:
+        """Tell of a change of the sizes, asked for or not, and what holds now."""
         self._emit(outcome)
         if not isinstance(outcome, ResizeRefused) and self._feed is not None:
             self._feed.say_map()
         self._say_status()
 
     def _begin(self, model: LoadedModel) -> None:
-        self._session = Session(model, self._settings, self._replies, self._emit)
+        self._session = Session(model, self._settings, self._replies, self._emit, self._say_sizes)
         self._feed = StatsFeed(self._session, self._settings, self._emit, time.monotonic())
         self._set_state(EngineState.READY)
 

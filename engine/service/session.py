@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from msgspec.structs import replace
+
 from engine.loader.parts import LoadedModel
 from engine.memory.budget import Division, format_bytes, up_to_page
 from engine.memory.pressure import Pressure, PressureRules, Reading
@@ -23,6 +25,7 @@ from engine.protocol.messages import (
     ResizePreview,
     ResizeRefused,
 )
+from engine.scheduler.growth import ContextGrowth
 from engine.scheduler.pools import ExpertSide, KvSide, apply_division
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.seams import Limits, Sink, Surroundings
@@ -41,6 +44,10 @@ class Session:
         scheduler: its step loop.
         policy: how misses are served now.
         is_warming: the last step was one of warm-up.
+
+    Args:
+        emit: takes notices.
+        grew: told when the context has grown by itself; the sizes are the new ones then.
     """
 
     def __init__(
@@ -49,10 +56,22 @@ class Session:
         settings: EngineSettings,
         sink: Sink,
         emit: Callable[[Event], None],
+        grew: Callable[[ResizeApplied], None],
     ) -> None:
         self.model = model
         self.policy = model.policy
-        self._emit = emit
+        self._emit, self._grew = emit, grew
+        self._no_room: tuple[type[Exception], ...] = (BudgetError, *model.memory_errors)
+        self._refusals: tuple[type[Exception], ...] = (EngineError, *model.memory_errors)
+        self._experts = ExpertSide(model.experts)
+        self._wanted_slots = self._experts.units
+        self._growth = ContextGrowth(
+            model.budget,
+            lambda: self.division,
+            self._grow_to,
+            self._no_room,
+            chosen_slots=self._experts.units,
+        )
         self.scheduler = Scheduler(
             model.runner,
             model.pages,
@@ -68,18 +87,15 @@ class Session:
                 relieve=self._relieve,
                 memory_errors=model.memory_errors,
                 lost_errors=model.lost_errors,
+                growth=self._growth,
             ),
         )
         self._kv = KvSide(self.scheduler.holdings, model.kv, self.scheduler.requests)
-        self._experts = ExpertSide(model.experts)
-        self._wanted_slots = self._experts.units
         self._pressure = Pressure(
             PressureRules(reserve_bytes=256 * _MIB, margin_bytes=PRESSURE_MARGIN_BYTES)
         )
         self._resident = 0
         self.is_warming = False
-        self._no_room: tuple[type[Exception], ...] = (BudgetError, *model.memory_errors)
-        self._refusals: tuple[type[Exception], ...] = (EngineError, *model.memory_errors)
 
     @property
     def division(self) -> Division:
@@ -136,17 +152,31 @@ class Session:
                 kv_tokens=near.kv_tokens,
                 expert_slots=near.expert_slots,
             )
-        end_s = time.monotonic()
-        now = self.division
-        self._wanted_slots = now.expert_slots
+        self._wanted_slots = wanted.expert_slots
+        if command.expert_slots is not None and not command.loan:
+            self._growth.chosen_slots = wanted.expert_slots
+        waited_ms = max(0.0, (begin_s - asked_s) * 1e3)
+        return replace(self._applied(begin_s, evicted), id=command.id, waited_ms=waited_ms)
+
+    def _grow_to(self, wanted: Division) -> None:
+        """Give slots to the context at the safe point, and tell; whole or not at all."""
+        begin_s, before = time.monotonic(), self._experts.units
+        evicted = apply_division(self._kv, self._experts, wanted)
+        taken = before - wanted.expert_slots
+        # Their memory is in use now: neither pressure nor its end may ask for it again.
+        self._wanted_slots = max(self.model.budget.min_slots, self._wanted_slots - taken)
+        self._grew(replace(self._applied(begin_s, evicted), taken_slots=taken))
+
+    def _applied(self, begin_s: float, evicted: int) -> ResizeApplied:
+        """Return what holds after a change that began then, as nobody's answer."""
+        budget, now = self.model.budget, self.division
         return ResizeApplied(
-            id=command.id,
+            id="",
             kv_tokens=now.kv_tokens,
             expert_slots=now.expert_slots,
             kv_bytes=budget.kv_bytes(now.kv_tokens),
             expert_bytes=budget.expert_bytes(now.expert_slots),
-            pause_ms=(end_s - begin_s) * 1e3,
-            waited_ms=max(0.0, (begin_s - asked_s) * 1e3),
+            pause_ms=(time.monotonic() - begin_s) * 1e3,
             evicted=evicted,
         )
 
@@ -178,6 +208,7 @@ class Session:
                 min_units=limits.min_kv_tokens,
                 max_units=limits.max_kv_tokens,
                 busy_units=min(self.scheduler.used_tokens, now.kv_tokens),
+                grows_to_units=self._growth.most_tokens,
             ),
             Pool(
                 name="experts",

@@ -7,7 +7,7 @@ import importlib
 from typing import Literal, Protocol, cast
 
 IsaTier = Literal["scalar", "avx2", "avx512"]
-NATIVE_REVISION = 3  # of `kernels/csrc/module.cpp`; another one was built from other sources
+NATIVE_REVISION = 4  # of `kernels/csrc/module.cpp`; another one was built from other sources
 
 
 class NativeKernel(Protocol):
@@ -34,6 +34,10 @@ class NativePoolConfig(Protocol):
     park_ns: int
     look_ahead_bytes: int
 
+    def set_prefetch(self, rows: int, near_bytes: int) -> None:
+        """Say how memory is asked for; ValueError for distances that there are not."""
+        ...
+
 
 class NativePool(Protocol):
     """Threads that serve the mailbox."""
@@ -48,6 +52,17 @@ class NativePool(Protocol):
 
     def stats(self) -> dict[str, int]:
         """Return the fields of `kernels.cpu.pool.PoolStats`."""
+        ...
+
+
+class NativeTrial(Protocol):
+    """A pool's threads that serve nobody but the caller; `kernels/csrc/trial.h`."""
+
+    def run(self, records: list[int], rows: int, near_bytes: int, patience_ns: int) -> int:
+        """Return the nanoseconds of one call for all units of some records.
+
+        0 if it took longer than `patience_ns`: the threads have ended then.
+        """
         ...
 
 
@@ -77,9 +92,8 @@ class NativeModule(Protocol):
         intermediate: int,
         group: int,
         record_bytes: int,
-        ahead_bytes: int,
     ) -> object:
-        """Say how records lie and are read."""
+        """Say how records lie."""
         ...
 
     def PoolConfig(
@@ -90,6 +104,10 @@ class NativeModule(Protocol):
 
     def Pool(self, config: NativePoolConfig) -> NativePool:
         """Start a pool's threads."""
+        ...
+
+    def Trial(self, config: NativePoolConfig) -> NativeTrial:
+        """Start such threads with a mailbox of their own."""
         ...
 
     def read_rate(

@@ -6,13 +6,16 @@ whoever computes it. Knows no model and no device; built and woken by `engine.mo
 take is `kernels.cpu.topology`'s choice.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
 import torch
 
-from kernels.cpu import IsaTier, load_native
+from kernels.cpu import IsaTier, NativePoolConfig, load_native
+from kernels.cpu.trial import tune
+from kernels.cpu.tuning import USUAL, Prefetch
 from kernels.layouts import RecordLayout
 
 MAIL_ROWS = 8
@@ -20,9 +23,9 @@ MAIL_SUMS = 64
 MAIL_HEAD_BYTES = 4096
 REPLY_HEAD_BYTES = 4096
 MAIL_ALIGN_BYTES = 64
-AHEAD_BYTES = 0
 LOOK_AHEAD_BYTES = 600 << 10  # beside one H200, 14 Xeon threads got 470 kB each in a pause
 _FLOAT_BYTES = 4
+_log = logging.getLogger(__name__)
 
 
 def mail_bytes(hidden: int) -> int:
@@ -59,7 +62,9 @@ class PoolOptions:
     Attributes:
         pin: keep each thread on its CPU.
         tier: instruction set; None = the best of this machine.
-        ahead_bytes: how far ahead of a weight row memory is fetched; 0 = eight rows.
+        prefetch: how far ahead of its use memory is asked for.
+        tune: look for better distances before the start, where there are records enough; takes
+            `tuning.BUDGET_S` at most, and the threads take all their CPUs for so long.
         spin_s: how long a thread without work spins before it lets others run.
         park_s: how long it stays awake before it sleeps until `wake`.
         look_ahead_bytes: how much each thread fetches into its cache, while there is no call, of
@@ -68,7 +73,8 @@ class PoolOptions:
 
     pin: bool = False
     tier: IsaTier | None = None
-    ahead_bytes: int = AHEAD_BYTES
+    prefetch: Prefetch = USUAL
+    tune: bool = False
     spin_s: float = 100e-6
     park_s: float = 20e-3
     look_ahead_bytes: int = LOOK_AHEAD_BYTES
@@ -107,7 +113,11 @@ class CpuPool:
     A call that arrives while all threads sleep is served within about 10 ms; `wake` before a step
     is launched saves that time.
 
-    Raises: ValueError for memory that does not fit the layout, and for no CPUs.
+    Attributes:
+        prefetch: how far ahead of its use memory is asked for.
+
+    Raises: ValueError for memory that does not fit the layout, for distances that there are not,
+        and for no CPUs.
     """
 
     def __init__(
@@ -123,27 +133,18 @@ class CpuPool:
             if address <= 0 or address % MAIL_ALIGN_BYTES:
                 raise ValueError(f"the {name} is at {address:#x}, no multiple of 64")
         native = load_native()
-        native_layout = native.PoolLayout(
-            layout.encoding,
-            layout.hidden,
-            layout.intermediate,
-            layout.group,
-            layout.record_bytes,
-            options.ahead_bytes,
-        )
-        config = native.PoolConfig(
-            native_layout,
-            options.tier or native.isa_tier(),
-            _address(layout, memory),
-            memory.num_records,
-            memory.mail,
-            memory.reply,
-        )
-        config.cpus = list(cpus)
-        config.pin = options.pin
-        config.spin_ns = round(options.spin_s * 1e9)
-        config.park_ns = round(options.park_s * 1e9)
-        config.look_ahead_bytes = options.look_ahead_bytes
+        config = pool_config(layout, memory, cpus, options)
+        self.prefetch = options.prefetch
+        if options.tune:
+            tuning = tune(
+                lambda: native.Trial(config),
+                memory.num_records,
+                layout.record_bytes,
+                options.prefetch,
+            )
+            _log.info("prefetch of %d expert threads: %s", len(cpus), tuning)
+            self.prefetch = tuning.chosen
+            config.set_prefetch(self.prefetch.rows, self.prefetch.near_bytes)
         self._memory = memory  # a tensor of records lives as long as the threads that read it
         self._native = native.Pool(config)
 
@@ -169,6 +170,34 @@ class CpuPool:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def pool_config(
+    layout: RecordLayout, memory: PoolMemory, cpus: Sequence[int], options: PoolOptions
+) -> NativePoolConfig:
+    """Say it to the C++ side, which keeps addresses only.
+
+    Raises: ValueError as `CpuPool`.
+    """
+    native = load_native()
+    native_layout = native.PoolLayout(
+        layout.encoding, layout.hidden, layout.intermediate, layout.group, layout.record_bytes
+    )
+    config = native.PoolConfig(
+        native_layout,
+        options.tier or native.isa_tier(),
+        _address(layout, memory),
+        memory.num_records,
+        memory.mail,
+        memory.reply,
+    )
+    config.cpus = list(cpus)
+    config.pin = options.pin
+    config.spin_ns = round(options.spin_s * 1e9)
+    config.park_ns = round(options.park_s * 1e9)
+    config.look_ahead_bytes = options.look_ahead_bytes
+    config.set_prefetch(options.prefetch.rows, options.prefetch.near_bytes)
+    return config
 
 
 def _address(layout: RecordLayout, memory: PoolMemory) -> int:

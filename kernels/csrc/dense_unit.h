@@ -9,13 +9,13 @@
 namespace freetoken {
 namespace {
 
-constexpr size_t kDenseAheadBytes = 4096;
+constexpr size_t kDenseAheadBytes = 4096, kDenseNearBytes = 512;
 
 // --- rows of weights -----------------------------------------------------------------------------
 
 template <class Format>
 void dots_of(const DenseRows& rows) {
-    const RowShape shape{rows.width, rows.padded, kDenseAheadBytes};
+    const RowShape shape{rows.width, rows.padded, kDenseAheadBytes, kDenseNearBytes};
     const size_t row_bytes = static_cast<size_t>(rows.width) * Format::kBytes;
     const bool whole = rows.width % Format::kValues == 0;
     if (!whole) memset(rows.copy, 0, static_cast<size_t>(rows.padded) * Format::kBytes);

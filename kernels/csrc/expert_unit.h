@@ -145,10 +145,17 @@ FREETOKEN_INLINE void row_dots(const Shape& s, const RowShape& shape, const uint
     dot<Format, Tokens, kLines>(shape, row, as_it_lies, AsTheyLie{}, sums, kUnitRows);
 }
 
-// Gate and up of rows [first, first + count), and their activations; rows behind them are fetched
-// from `next` on.
+// What is fetched while rows of gate and up are read: what lies `bytes` behind them, and in place of
+// what lies behind `end` what follows `next`.
+struct Ahead {
+    size_t bytes;
+    const uint8_t* end;
+    const uint8_t* next;
+};
+
+// Gate and up of rows [first, first + count), and their activations.
 template <class Format>
-FREETOKEN_INLINE void activations(const Shape& s, const uint8_t* unit, const uint8_t* next,
+FREETOKEN_INLINE void activations(const Shape& s, const uint8_t* unit, const Ahead& behind,
                                   int first, int count, int tokens, Workspace& w,
                                   float (*a)[kUnitRows]) {
     bool scaling = s.group && take_scales(s, unit + s.values_bytes, w);
@@ -160,13 +167,13 @@ FREETOKEN_INLINE void activations(const Shape& s, const uint8_t* unit, const uin
     }
     alignas(kCacheLineBytes) float sums[2][kMaxTokens][kUnitRows];
     if (count < kUnitRows) memset(sums, 0, sizeof sums);  // whole vectors are activated
-    const uint8_t* end = unit + 2 * (first + count) * s.row_bytes;
     const auto take_row = [&](int r, int t, auto tokens_at_once) {
         const uint8_t* at = unit + r * s.row_bytes;
-        const uint8_t* ahead = at + s.ahead_bytes;
-        if (ahead >= end) ahead = next + (ahead - end);
+        const uint8_t* ahead = at + behind.bytes;
+        if (ahead >= behind.end) ahead = behind.next + (ahead - behind.end);
         const Rows row = whole_rows<Format>(s, at, 1, w);
-        const RowShape shape{s.hidden, s.padded, static_cast<size_t>(ahead - row.first)};
+        const RowShape shape{s.hidden, s.padded, static_cast<size_t>(ahead - row.first),
+                             w.prefetch.near_bytes};
         const bool scales = scaling && r < 2 * first + 2;  // the inputs of the rows after it
         row_dots<Format, decltype(tokens_at_once)::value>(s, shape, row.first, r % 2, t, scales, w,
                                                           &sums[r % 2][t][r / 2]);
@@ -187,10 +194,12 @@ FREETOKEN_INLINE void activations(const Shape& s, const uint8_t* unit, const uin
 }
 
 // Columns [from, to) of down: partial sums from activations a [tokens][kUnitRows], added to y or
-// the start of it.
+// the start of it. Meanwhile as many columns of the rows at `ahead` are fetched, for each half of
+// down.
 template <class Format>
-FREETOKEN_INLINE void down(const Shape& s, const uint8_t* unit, const uint8_t* next, const float* a,
-                           int tokens, int from, int to, bool start, float* y, Workspace& w) {
+FREETOKEN_INLINE void down(const Shape& s, const uint8_t* unit, const uint8_t* const (&ahead)[2],
+                           const float* a, int tokens, int from, int to, bool start, float* y,
+                           Workspace& w) {
     const uint8_t* first = unit + 2 * kUnitRows * s.row_bytes;
     const uint8_t* second = first + kRowsAtOnce * s.row_bytes;
     Pass pass{};
@@ -207,15 +216,13 @@ FREETOKEN_INLINE void down(const Shape& s, const uint8_t* unit, const uint8_t* n
         pass.y = y + static_cast<ptrdiff_t>(t) * s.padded;
     };
     pass.rows = whole_rows<Format>(s, first, kRowsAtOnce, w);
-    pass.ahead = second;
+    pass.ahead = ahead[0];
     by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto count) {
         at_tokens(t, 0);
         columns<Format, decltype(count)::value, true, false>(s, pass);
     });
     pass.rows = whole_rows<Format>(s, second, kRowsAtOnce, w);
-    pass.ahead = next;
-    for (size_t i = 0; i < s.scale_bytes; i += kCacheLineBytes)
-        prefetch_far(next + s.values_bytes + i);
+    pass.ahead = ahead[1];
     by_tokens<Format::kTokens>(tokens, 0, [&](int t, auto count) {
         at_tokens(t, kRowsAtOnce);
         columns<Format, decltype(count)::value, false, true>(s, pass);
@@ -226,15 +233,24 @@ template <class Format>
 void unit_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, bool start,
              Workspace& w) {
     alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
-    activations<Format>(s, unit, unit + 2 * kUnitRows * s.row_bytes, 0, kUnitRows, tokens, w, a);
-    down<Format>(s, unit, next, a[0], tokens, 0, s.hidden, start, w.y, w);
+    const size_t groups = w.prefetch.groups, group_bytes = kAheadRows * s.row_bytes;
+    const Ahead behind{groups * group_bytes, unit + s.values_bytes, next};
+    activations<Format>(s, unit, behind, 0, kUnitRows, tokens, w, a);
+    const uint8_t* last = unit + s.values_bytes - group_bytes;
+    const uint8_t* const after = next + (groups - 1) * group_bytes;
+    const uint8_t* const ahead[2] = {groups == 1 ? last : after - group_bytes, after};
+    for (size_t i = 0; i < s.scale_bytes; i += kCacheLineBytes)
+        prefetch_far(next + s.values_bytes + i);
+    down<Format>(s, unit, ahead, a[0], tokens, 0, s.hidden, start, w.y, w);
 }
 
 template <class Format>
 void rows_of(const Shape& s, const uint8_t* unit, const uint8_t* next, int first, int count,
              int tokens, float* out, Workspace& w) {
     alignas(kCacheLineBytes) float a[kMaxTokens][kUnitRows];
-    activations<Format>(s, unit, next, first, count, tokens, w, a);
+    const uint8_t* end = unit + 2 * (first + count) * s.row_bytes;
+    const Ahead behind{kAheadRows * s.row_bytes, end, next};  // `next` may be as short as this
+    activations<Format>(s, unit, behind, first, count, tokens, w, a);
     for (int t = 0; t < tokens; t++)
         for (int r = first; r < first + count; r++) out[t * kUnitRows + r] = a[t][r];
 }
@@ -253,7 +269,9 @@ void columns_of(const Shape& s, const uint8_t* unit, const float* a, int tokens,
                 store(w.factors + at + k * kWidth, factor[k]);
         }
     }
-    down<Format>(s, unit, unit, a, tokens, from, to, true, y, w);
+    const uint8_t* second = unit + s.values_bytes - kAheadRows * s.row_bytes;
+    const uint8_t* const ahead[2] = {second, second};  // nothing is known to follow
+    down<Format>(s, unit, ahead, a, tokens, from, to, true, y, w);
 }
 
 void unit(const Shape& s, const uint8_t* unit, const uint8_t* next, int tokens, bool start,

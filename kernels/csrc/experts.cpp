@@ -23,7 +23,6 @@ Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, boo
     s.values_bytes = 3 * kRows * s.row_bytes;
     s.scale_bytes = group ? 12 * static_cast<size_t>((hidden + group - 1) / group) : 0;
     s.unit_bytes = (s.values_bytes + s.scale_bytes + kUnitAlign - 1) / kUnitAlign * kUnitAlign;
-    s.ahead_bytes = kAheadRows * s.row_bytes;
     return s;
 }
 
@@ -40,6 +39,7 @@ Scratch::Scratch(const Shape& s) : work{} {
     work.factors = at + 5 * rows;
     work.rows = reinterpret_cast<uint8_t*>(at + floats);
     work.scales = work.rows + copies;
+    work.prefetch = kUsualPrefetch;
 }
 
 Scratch::~Scratch() { ::operator delete(memory_, std::align_val_t{kAlign}); }

@@ -29,10 +29,19 @@ struct Shape {
     size_t values_bytes;  // of a unit, before its scales
     size_t scale_bytes;
     size_t unit_bytes;
-    size_t ahead_bytes;   // how far before a row of gate and up its successors are fetched
 };
 
-constexpr int kAheadRows = 8;  // as many as down reads at once, so that its first ones are there
+constexpr int kAheadRows = 8;  // as many as down reads at once
+
+// How far ahead memory is asked for; no bit depends on it. Plain numbers, like Shape.
+struct Prefetch {
+    uint32_t groups;      // a line comes into the second cache so many kAheadRows rows ahead, and
+    uint32_t near_bytes;  // into the first one, of gate and up, so far ahead within its row
+};
+constexpr Prefetch kUsualPrefetch{1, 512};
+constexpr uint32_t kMostGroups = 3;  // ends within the next unit, and in small second caches
+constexpr uint32_t kMostNearBytes = 4096;
+
 constexpr int kBlockColumns = 64;  // `padded` is whole blocks, and a block whole parts of every tier
 
 Shape make_shape(Encoding encoding, int hidden, int intermediate, int group, bool round_to_bf16);
@@ -47,6 +56,7 @@ struct Workspace {
     uint8_t* rows;       // [8][padded] weights: copies of rows that are no whole number of vectors
     uint8_t* scales;     // the scales that `scaled` and `factors` were made from
     bool has_scales;     // false after a change of x
+    Prefetch prefetch;
 };
 
 // A workspace and its memory.

@@ -12,8 +12,12 @@ namespace freetoken {
 namespace {
 
 constexpr int kCacheLineBytes = 64;
-constexpr int kNearBytes = 512;  // how far before its use a line of a row comes close
 constexpr bool kWide = kWidth == 16;
+
+// A test counts what plain C++ would fetch.
+#ifndef FREETOKEN_FETCHED
+#define FREETOKEN_FETCHED(p) (void)(p)
+#endif
 
 // Into the first level of the cache, or into the second one.
 FREETOKEN_INLINE void prefetch(const void* p) {
@@ -27,7 +31,7 @@ FREETOKEN_INLINE void prefetch_far(const void* p) {
 #if defined(FREETOKEN_AVX512) || defined(FREETOKEN_AVX2)
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 #else
-    (void)p;
+    FREETOKEN_FETCHED(p);
 #endif
 }
 
@@ -148,7 +152,8 @@ FREETOKEN_INLINE void spread_as(int width, const float* x, float* out) {
 struct RowShape {
     int width;           // values
     ptrdiff_t padded;    // floats from one token's input to the next
-    size_t ahead_bytes;  // how far before the row its successors are fetched
+    size_t ahead_bytes;  // from a line of the row to the one that is fetched with it, and
+    size_t near_bytes;   // to the one that comes close
 };
 
 // The inputs of a dot as they lie.
@@ -194,7 +199,7 @@ FREETOKEN_CALL void dot(const RowShape& s, const uint8_t* row, Float* x, const I
         const auto take = [&](int i, auto plain) FREETOKEN_INLINE_LAMBDA {
             if (i * kBytes % kCacheLineBytes == 0) {
                 prefetch_far(p + i * kBytes + s.ahead_bytes);
-                prefetch(p + i * kBytes + kNearBytes);
+                prefetch(p + i * kBytes + s.near_bytes);
             }
             Vector w[kVectors];
             Format::template unpack<decltype(plain)::value != 0>(p + i * kBytes, w);

@@ -50,7 +50,7 @@ const uint8_t* record_at(nb::handle address) {
 
 NB_MODULE(_native, m) {
     m.doc() = "CPU kernels of FreeToken Desktop.";
-    m.attr("revision") = 3;  // raise it, and NATIVE_REVISION, with any change of API or record layout
+    m.attr("revision") = 4;  // raise it, and NATIVE_REVISION, with any change of API or record layout
     m.def("isa_tier", tier_name,
           "The highest instruction-set tier that this CPU and system can run.");
     freetoken::bind_dense(m);

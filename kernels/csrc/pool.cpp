@@ -7,6 +7,7 @@
 
 #include "call_plan.h"
 #include "canonical.h"
+#include "claimed.h"
 #include "cpu_thread.h"
 #include "gate.h"
 #include "shared_words.h"
@@ -25,17 +26,6 @@ constexpr size_t kLine = 64;  // bytes that memory gives at once
 #define FREETOKEN_CLAIM_GAP
 #endif
 
-// The part of Reply.claim that belongs to a call.
-constexpr uint64_t kAheadUnit = 1ull << kPassedBits;
-
-struct Claimed {
-    int parts, ahead;
-
-    explicit Claimed(uint64_t word)
-        : parts(static_cast<int>(word & (kAheadUnit - 1))),
-          ahead(static_cast<int>(static_cast<uint32_t>(word) >> kPassedBits)) {}
-};
-
 }  // namespace
 
 // --- life ----------------------------------------------------------------------------------------
@@ -46,6 +36,7 @@ Pool::Pool(const PoolConfig& config)
     : config_(config),
       tier_(expert_tier(config.tier)),
       look_ahead_(config_),
+      prefetch_(config.prefetch),
       marks_(static_cast<size_t>(kMailJobs) * config.shape.units),
       last_unit_ns_(config.cpus.size()) {
     const int64_t threads = static_cast<int64_t>(config.cpus.size());
@@ -205,6 +196,7 @@ bool Pool::arrive() {
 
 void Pool::serve(Workspace& work, uint32_t call, int place, Fetched& fetched) {
     const CallPlan plan(config_);
+    work.prefetch = prefetch_.load(std::memory_order_relaxed);
     uint32_t prepared = compute_fetched(plan, call, work, fetched);
     compute(plan, call, work, prepared);
     last_unit_ns_[static_cast<size_t>(place)] = nanoseconds();

@@ -45,6 +45,7 @@ struct PoolConfig {
     int64_t spin_ns;        // without work a thread spins, then yields, then parks
     int64_t park_ns;
     int64_t look_ahead_bytes;  // of a guess, that a thread fetches; less than a unit = none
+    Prefetch prefetch = kUsualPrefetch;  // until another one is set
 };
 
 // Since the start.
@@ -74,6 +75,8 @@ class Pool {
     // Lets the threads end the call in hand and joins them.
     void close();
     PoolStats stats() const;
+    // For calls that a thread sees from now on.
+    void set_prefetch(const Prefetch& prefetch) { prefetch_ = prefetch; }
 
    private:
     struct Aligned {
@@ -100,6 +103,7 @@ class Pool {
     const PoolConfig config_;
     const ExpertTier& tier_;
     LookAhead look_ahead_;
+    std::atomic<Prefetch> prefetch_;
     UnitMarks marks_;
     std::unique_ptr<float[], Aligned> partial_;  // [kMailSums * units][padded], split: units' sums
     std::unique_ptr<float[], Aligned> activation_;  // [kMailSums * units][kUnitRows], of shared units

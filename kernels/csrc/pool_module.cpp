@@ -3,12 +3,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "module_names.h"
 #include "pool.h"
 #include "read_rate.h"
+#include "trial.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -24,6 +26,13 @@ struct Layout {
 template <class Type>
 Type* at(uintptr_t address) {
     return reinterpret_cast<Type*>(address);
+}
+
+Prefetch prefetch_of(uint32_t rows, uint32_t near_bytes) {
+    const uint32_t groups = rows / kAheadRows;
+    if (rows % kAheadRows || groups < 1 || groups > kMostGroups || near_bytes > kMostNearBytes)
+        throw std::invalid_argument("rows are 8, 16 or 24, near bytes at most 4096");
+    return {groups, near_bytes};
 }
 
 nb::dict stats_of(const Pool& pool) {
@@ -47,14 +56,12 @@ void bind_pool(nb::module_& m) {
         .def(
             "__init__",
             [](Layout* self, const std::string& encoding, int hidden, int intermediate, int group,
-               int64_t record_bytes, size_t ahead_bytes) {
-                Shape shape =
-                    make_shape(encoding_of(encoding), hidden, intermediate, group, false);
-                if (ahead_bytes > 0) shape.ahead_bytes = ahead_bytes;
-                new (self) Layout{shape, record_bytes};
+               int64_t record_bytes) {
+                new (self) Layout{
+                    make_shape(encoding_of(encoding), hidden, intermediate, group, false),
+                    record_bytes};
             },
-            "encoding"_a, "hidden"_a, "intermediate"_a, "group"_a, "record_bytes"_a,
-            "ahead_bytes"_a);
+            "encoding"_a, "hidden"_a, "intermediate"_a, "group"_a, "record_bytes"_a);
     nb::class_<PoolConfig>(m, "PoolConfig", "What threads a pool has, and what they work on.")
         .def(
             "__init__",
@@ -74,12 +81,30 @@ void bind_pool(nb::module_& m) {
         .def_rw("pin", &PoolConfig::pin)
         .def_rw("spin_ns", &PoolConfig::spin_ns)
         .def_rw("park_ns", &PoolConfig::park_ns)
-        .def_rw("look_ahead_bytes", &PoolConfig::look_ahead_bytes);
+        .def_rw("look_ahead_bytes", &PoolConfig::look_ahead_bytes)
+        .def(
+            "set_prefetch",
+            [](PoolConfig& self, uint32_t rows, uint32_t near_bytes) {
+                self.prefetch = prefetch_of(rows, near_bytes);
+            },
+            "rows"_a, "near_bytes"_a);
     nb::class_<Pool>(m, "Pool", "Threads that serve the mailbox.")
         .def(nb::init<const PoolConfig&>(), "config"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("wake", &Pool::wake)
         .def("close", &Pool::close, nb::call_guard<nb::gil_scoped_release>())
         .def("stats", stats_of);
+    nb::class_<Trial>(m, "Trial", "A pool with a mailbox of its own, to measure prefetch with.")
+        .def(nb::init<const PoolConfig&>(), "config"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "run",
+            [](Trial& self, const std::vector<int32_t>& records, uint32_t rows,
+               uint32_t near_bytes, int64_t patience_ns) {
+                const Prefetch prefetch = prefetch_of(rows, near_bytes);
+                nb::gil_scoped_release release;
+                return self.run(records, prefetch, patience_ns);
+            },
+            "records"_a, "rows"_a, "near_bytes"_a, "patience_ns"_a,
+            "Nanoseconds of one call, 0 if it was not over in time: no more calls then.");
     m.def(
         "read_rate",
         [](uintptr_t data, size_t bytes, const std::vector<int>& cpus, bool pin, int passes) {

@@ -124,12 +124,17 @@ class HostBuffer(Protocol):
 
     @property
     def pinned(self) -> bool:
-        """Whether the device reads it directly."""
+        """Whether the device reads all of it directly."""
+        ...
+
+    @property
+    def pinned_bytes(self) -> int:
+        """How many of the first bytes the device reads directly: whole pieces."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why it is not pinned, as a sentence; "" if it is, or if pinning means nothing here."""
+        """Why no more is pinned, as a sentence; "" if all is, or if pinning means nothing here."""
         ...
 
     @property
@@ -138,7 +143,7 @@ class HostBuffer(Protocol):
         ...
 
     def unpin(self, reason: str) -> bool:
-        """Let the system's pin go and keep the memory, for `reason`. Returns whether it was pinned.
+        """Let every pinned piece go and keep the memory, for `reason`. Returns whether one was.
 
         Call it with no copy in flight that reads the buffer.
         """
@@ -195,8 +200,14 @@ class Device(Protocol):
         """Reserve a range and map its first bytes. Raises DeviceMemoryError."""
         ...
 
-    def host_buffer(self, num_bytes: int) -> HostBuffer:
-        """Allocate host memory, pinned where the system allows it. Raises DeviceMemoryError."""
+    def host_buffer(self, num_bytes: int, piece_bytes: int = 0) -> HostBuffer:
+        """Allocate host memory, pinned where the system allows it; it begins at a page's boundary.
+
+        Pieces of `piece_bytes` are pinned from first to last until the system refuses one; what was
+        pinned stays. All is one piece with 0, and where pieces are not whole pages. A copy must
+        lie within one piece.
+        Raises: DeviceMemoryError.
+        """
         ...
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> Event:

@@ -63,8 +63,8 @@ class CpuDevice:
             return _MappedRegion(self._charge, reserve_bytes, initial_bytes)
         return _BudgetedRegion(self._charge, reserve_bytes, initial_bytes)
 
-    def host_buffer(self, num_bytes: int) -> PlainBuffer:
-        """Allocate ordinary memory. Raises DeviceMemoryError with need and room."""
+    def host_buffer(self, num_bytes: int, piece_bytes: int = 0) -> PlainBuffer:
+        """Allocate ordinary memory, never pinned. Raises DeviceMemoryError with need and room."""
         return plain_buffer(num_bytes)
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> PassedEvent:
@@ -102,15 +102,20 @@ class CpuDevice:
 def plain_buffer(num_bytes: int, reason: str = "") -> PlainBuffer:
     """Allocate pageable memory, spread over memory nodes where there are several.
 
+    It begins at a page's boundary, so that two share no page.
     Raises: DeviceMemoryError with need and room.
     """
     try:
-        tensor = torch.empty(num_bytes, dtype=torch.uint8)
+        raw = torch.empty(num_bytes + host.PAGE_BYTES, dtype=torch.uint8)
     except RuntimeError as problem:  # how torch says that malloc failed
         free = host.memory().free_bytes
         raise DeviceMemoryError(
             f"needs {num_bytes} bytes of main memory, {free} are free"
         ) from problem
+    tensor = raw[:0]
+    if num_bytes:  # a storage of its own, because torch asks a storage's first byte for a pin
+        skip = -raw.data_ptr() % host.PAGE_BYTES
+        tensor = torch.frombuffer(raw.numpy(), dtype=torch.uint8, count=num_bytes, offset=skip)
     return PlainBuffer(tensor, reason, numa.spread(tensor.data_ptr(), num_bytes))
 
 

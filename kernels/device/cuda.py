@@ -6,7 +6,6 @@ Source: semantics of CUDA streams and events as torch exposes them.
 
 import os
 from contextlib import suppress
-from weakref import finalize
 
 import torch
 from torch import cuda  # noqa: TID251 - this file is the seam that the ban protects
@@ -22,7 +21,7 @@ from kernels.device.cards import (
 )
 from kernels.device.cpu import plain_buffer
 from kernels.device.cuda_calls import VirtualCalls, card_identity
-from kernels.device.memory import CopiedRegion, PlainBuffer
+from kernels.device.memory import CopiedRegion, PinnedBuffer, PlainBuffer
 from kernels.device.virtual import Surroundings, VirtualRegion
 
 # cudaHostRegisterPortable, pinned for every card, and Mapped, readable by kernels
@@ -98,18 +97,13 @@ class CudaDevice:
         around = Surroundings(self.free_bytes, cuda.empty_cache, self._settle)
         return VirtualRegion(self._calls, reserve_bytes, initial_bytes, around)
 
-    def host_buffer(self, num_bytes: int) -> PlainBuffer:
-        """Pinned memory, or pageable memory with the driver's reason. Raises DeviceMemoryError."""
+    def host_buffer(self, num_bytes: int, piece_bytes: int = 0) -> PinnedBuffer:
+        """Memory of which the driver pins what it will. Raises DeviceMemoryError."""
         plain = plain_buffer(num_bytes)
         host.prefer_huge_pages(plain.tensor.data_ptr(), num_bytes)
         # Pages come at the first touch, which all threads share; the driver would use one.
         plain.tensor.zero_()
-        try:
-            return _PinnedBuffer(plain.tensor, plain.placement)
-        except RuntimeError as problem:
-            self._forget_error()
-            plain.reason = f"The driver refused to pin {num_bytes} bytes: {problem}."
-            return plain
+        return self._pin(plain, piece_bytes)
 
     def copy(
         self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None
@@ -145,6 +139,12 @@ class CudaDevice:
         """Wait for the copies and return cached memory to the driver."""
         self._copies.close()
         cuda.empty_cache()
+
+    def _pin(self, plain: PlainBuffer, piece_bytes: int = 0) -> PinnedBuffer:
+        buffer = PinnedBuffer(plain, _register, _unregister, piece_bytes)
+        if buffer.reason:
+            self._forget_error()
+        return buffer
 
     def _settle(self) -> None:
         with suppress(RuntimeError):  # a lost card runs nothing any more
@@ -223,36 +223,21 @@ def _timed_event() -> cuda.Event:
     return cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-class _PinnedBuffer(PlainBuffer):
-    """Page-locked host memory. Raises RuntimeError if the driver refuses.
+def _register(address: int, num_bytes: int) -> None:
+    """Pin ordinary memory for every card. Raises RuntimeError with the driver's words.
 
-    Ordinary memory, registered: torch's own pinned memory comes in powers of two, which a bank of
-    33 GB cannot afford, and stays with the process after it was freed.
+    torch's own pinned memory comes in powers of two, which a bank of 33 GB cannot afford, and stays
+    with the process after it was freed.
     """
+    runtime = cuda.cudart()  # type: ignore[no-untyped-call]
+    error = runtime.cudaHostRegister(address, num_bytes, _PORTABLE_MAPPED)
+    if int(error):
+        raise RuntimeError(runtime.cudaGetErrorString(error))
 
-    def __init__(self, tensor: torch.Tensor, placement: str) -> None:
-        super().__init__(tensor, placement=placement)
-        runtime = cuda.cudart()  # type: ignore[no-untyped-call]
-        error = runtime.cudaHostRegister(tensor.data_ptr(), tensor.numel(), _PORTABLE_MAPPED)
-        if int(error):
-            raise RuntimeError(runtime.cudaGetErrorString(error))
-        # Before the memory goes, also where nobody closes. Only a lost card refuses it.
-        self._unregister = finalize(self, runtime.cudaHostUnregister, tensor.data_ptr())
-        self._unregister.atexit = False
 
-    @property
-    def pinned(self) -> bool:
-        return self._unregister.alive
-
-    def unpin(self, reason: str) -> bool:
-        was_pinned = self.pinned
-        self._unregister()
-        self.reason = reason
-        return was_pinned
-
-    def close(self) -> None:
-        self._unregister()
-        super().close()
+def _unregister(address: int) -> None:
+    """Let pinned memory go. Only a lost card refuses it, which others will notice."""
+    cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
 
 
 def stream_handle(device: torch.device) -> int:

@@ -11,7 +11,8 @@ import torch
 
 from kernels.device.base import DeviceLostError, DeviceMemoryError, Event
 from kernels.device.cpu import plain_buffer
-from kernels.device.memory import CopiedRegion, PlainBuffer
+from kernels.device.host import PAGE_BYTES
+from kernels.device.memory import CopiedRegion, PinnedBuffer
 
 
 class FakeEvent:
@@ -35,13 +36,40 @@ class FakeEvent:
         return 1e-6 if self._run is not None and self.passed else 0.0
 
 
+class FakePins:
+    """Pins nothing, by the rules of a driver that does.
+
+    Attributes:
+        held: bytes of the pieces that are pinned, by address.
+        limit: how many pieces may be pinned at once; None = any number.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.held: dict[int, int] = {}
+        self.limit = limit
+
+    def pin(self, address: int, num_bytes: int) -> None:
+        """Hold one piece. Raises RuntimeError over the limit, or for a page that is held."""
+        if self.limit is not None and len(self.held) >= self.limit:
+            raise RuntimeError("the fake device was told to refuse")
+        own = _pages(address, num_bytes)
+        others = [_pages(*piece) for piece in self.held.items()]
+        if any(own.start < other.stop and other.start < own.stop for other in others):
+            raise RuntimeError("part of it is pinned already")
+        self.held[address] = num_bytes
+
+    def release(self, address: int) -> None:
+        """Let one go. Raises KeyError for what is not pinned."""
+        del self.held[address]
+
+
 class FakeDevice:
     """Records what is asked of it, and refuses on demand.
 
     Attributes:
         calls: (what, number of bytes) of every call, in order.
         refuse_growth: the next growths of any region are refused.
-        refuse_pin: host buffers come pageable, with a reason.
+        pins: what is pinned; its limit makes host buffers come pageable, or only partly pinned.
         lost: copies and synchronize raise DeviceLostError.
     """
 
@@ -54,7 +82,7 @@ class FakeDevice:
         self.keeps_addresses = False
         self.calls: list[tuple[str, int]] = []
         self.refuse_growth = False
-        self.refuse_pin = False
+        self.pins = FakePins()
         self.lost = False
         self._budget = 1 << 30 if budget_bytes is None else budget_bytes
         self._regions: list[_FakeRegion] = []
@@ -77,12 +105,11 @@ class FakeDevice:
         self._regions.append(region)
         return region
 
-    def host_buffer(self, num_bytes: int) -> PlainBuffer:
-        """Allocate; "pinned" unless `refuse_pin`."""
+    def host_buffer(self, num_bytes: int, piece_bytes: int = 0) -> PinnedBuffer:
+        """Allocate; "pinned" up to the limit of `pins`."""
         self.calls.append(("host_buffer", num_bytes))
-        if self.refuse_pin:
-            return plain_buffer(num_bytes, "The fake device was told to refuse pinning.")
-        return _PinnedBuffer(torch.empty(num_bytes, dtype=torch.uint8))
+        plain = plain_buffer(num_bytes)
+        return PinnedBuffer(plain, self.pins.pin, self.pins.release, piece_bytes)
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> FakeEvent:
         """Queue a copy; it runs when its event is waited for."""
@@ -137,21 +164,6 @@ class _FakeRegion(CopiedRegion):
         super().resize(num_bytes)
 
 
-class _PinnedBuffer(PlainBuffer):
-    """Says that it is pinned."""
-
-    _is_pinned = True
-
-    @property
-    def pinned(self) -> bool:
-        return self._is_pinned
-
-    def unpin(self, reason: str) -> bool:
-        was_pinned, self._is_pinned = self._is_pinned, False
-        self.reason = reason
-        return was_pinned
-
-
 class _FakeStream:
     """A queue of copies that nobody has waited for yet."""
 
@@ -184,6 +196,10 @@ class _FakeStream:
         self._device.check_alive()
         dst.copy_(src)
         event.passed = True
+
+
+def _pages(address: int, num_bytes: int) -> range:
+    return range(address // PAGE_BYTES, -(-(address + num_bytes) // PAGE_BYTES))
 
 
 def _zeros(num_bytes: int) -> torch.Tensor:

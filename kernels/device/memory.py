@@ -1,16 +1,22 @@
 """Regions and buffers made of plain torch tensors, for any device.
 
 `CopiedRegion` resizes by allocating anew and copying; it is what a device without virtual memory
-calls can do. `PlainBuffer` is pageable host memory.
+calls can do. `PlainBuffer` is pageable host memory, `PinnedBuffer` such memory that a system pins.
 """
 
 from collections.abc import Callable
+from weakref import finalize
 
 import torch
 
 from kernels.device.base import check_resize
+from kernels.device.host import PAGE_BYTES
 
 Allocate = Callable[[int], torch.Tensor]
+Pin = Callable[[int, int], None]
+"""(address, bytes); raises RuntimeError with the system's words if it refuses."""
+Release = Callable[[int], None]
+"""(address) of what was pinned."""
 
 
 class CopiedRegion:
@@ -81,6 +87,11 @@ class PlainBuffer:
         """Never."""
         return False
 
+    @property
+    def pinned_bytes(self) -> int:
+        """None."""
+        return 0
+
     def unpin(self, reason: str) -> bool:
         """Nothing is pinned."""
         return False
@@ -88,3 +99,62 @@ class PlainBuffer:
     def close(self) -> None:
         """Drop the memory."""
         self._tensor = torch.empty(0, dtype=torch.uint8)
+
+
+class PinnedBuffer(PlainBuffer):
+    """Host memory that is pinned piece by piece, first to last, until the system refuses one.
+
+    Takes over `plain`. Pieces are of `piece_bytes` (the last one may be shorter) where those are
+    whole pages from a page's boundary, since no page can be pinned twice; else all is one piece.
+    """
+
+    def __init__(
+        self, plain: PlainBuffer, pin: Pin, release: Release, piece_bytes: int = 0
+    ) -> None:
+        super().__init__(plain.tensor, placement=plain.placement)
+        held: list[int] = []
+        # Before the memory goes, also where nobody closes, or where pinning is broken off.
+        self._release = finalize(self, _release_all, release, held)
+        self._release.atexit = False
+        self._pinned_bytes = 0
+        first, size = plain.tensor.data_ptr(), plain.tensor.numel()
+        in_pieces = piece_bytes > 0 and not (first % PAGE_BYTES or piece_bytes % PAGE_BYTES)
+        step = piece_bytes if in_pieces else max(1, size)
+        for start in range(0, size, step):
+            piece = min(step, size - start)
+            try:
+                pin(first + start, piece)
+            except RuntimeError as problem:
+                amount = "more" if start else f"{piece} bytes"
+                self.reason = f"The driver refused to pin {amount}: {problem}."
+                break
+            held.append(first + start)
+            self._pinned_bytes += piece
+
+    @property
+    def pinned(self) -> bool:
+        """Whether all pieces are pinned."""
+        return self._release.alive and self._pinned_bytes == self.tensor.numel()
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of the pieces that are pinned, which are the first ones."""
+        return self._pinned_bytes if self._release.alive else 0
+
+    def unpin(self, reason: str) -> bool:
+        """Let all pieces go."""
+        if not self.pinned_bytes:
+            return False
+        self._release()
+        self.reason = reason
+        return True
+
+    def close(self) -> None:
+        """Let all pieces go, and drop the memory."""
+        self._release()
+        super().close()
+
+
+def _release_all(release: Release, held: list[int]) -> None:
+    for address in held:
+        release(address)

@@ -61,8 +61,13 @@ class CardLinear:
         x = x.to(self._dtype)
         if self._ready is None:
             return F.linear(x, self._dequantised())
-        rows = [torch.mm(x, weight) for weight in self._ready]
-        return rows[0] if len(rows) == 1 else torch.cat(rows, dim=-1)
+        if len(self._ready) == 1:
+            return torch.mm(x, self._ready[0])
+        widths = [weight.shape[1] for weight in self._ready]
+        out = x.new_empty(x.shape[0], sum(widths))
+        for weight, part in zip(self._ready, out.split_with_sizes(widths, 1), strict=True):
+            torch.mm(x, weight, out=part)  # side by side at once: no copy of them all
+        return out
 
     def exact(self) -> Tensor:
         """Return the weights without any rounding but that of code * scale: float32, a copy."""

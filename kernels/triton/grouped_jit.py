@@ -173,7 +173,7 @@ def down(
 
 @triton.jit
 def merge(rows, weights, out, H: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr):
-    """Add each token's weighted rows to `out` [T, H], in router order."""
+    """Add each token's weighted rows to `out` [T, H], in router order; its type is met once."""
     token = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < H
@@ -187,4 +187,5 @@ def merge(rows, weights, out, H: tl.constexpr, K: tl.constexpr, COLUMNS: tl.cons
             total,
         )
     target = out + token.to(tl.int64) * H + columns
-    tl.store(target, tl.load(target, mask=inside, other=0.0) + total, mask=inside)
+    total += tl.load(target, mask=inside, other=0.0).to(tl.float32)
+    tl.store(target, total.to(out.dtype.element_ty), mask=inside)

@@ -71,6 +71,7 @@ class Game {
             });
             for (int i = 0; i < kCallsOfAPool; i++) {
                 fill();
+                pool.set_prefetch({1 + static_cast<uint32_t>(i) % kMostGroups, 512});
                 if (random_() % 4) guess(random_() % 4);
                 publish();
                 if (random_() % 2) guess(false);

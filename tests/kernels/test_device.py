@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from kernels.device import host
-from kernels.device.base import Device, DeviceLostError, DeviceMemoryError
+from kernels.device.base import Device, DeviceLostError, DeviceMemoryError, HostBuffer
+from kernels.device.cpu import plain_buffer
 from kernels.device.fake import FakeDevice
-from kernels.device.memory import CopiedRegion
+from kernels.device.memory import CopiedRegion, PlainBuffer
 from kernels.device.registry import list_devices, open_device
 
 PAGE = host.PAGE_BYTES
 BUDGET = 64 * PAGE
+PIECE = 4 * PAGE
 
 
 def _open(name):
@@ -120,12 +122,68 @@ def test_host_buffer_when_a_gpu_refuses_the_pin_is_pageable_and_harmless():
     """The same memory twice: refused with a reason, and the next launch knows nothing of it."""
     device = _open("cuda")
     first = device.host_buffer(4 * PAGE)
-    twin = type(first)
-    with pytest.raises(RuntimeError, match="already"):
-        twin(first.tensor, first.placement)
-    device._forget_error()
+    twin = device._pin(PlainBuffer(first.tensor))
+    assert (twin.pinned, twin.pinned_bytes) == (False, 0)
+    assert "already" in twin.reason
     assert torch.ones(4, device=device.torch_device).sum().item() == 4
+    twin.close()
+    assert first.tensor.is_pinned()  # who was refused lets nothing of another go
     first.close()
+    device.close()
+
+
+def pinned_at(buffer: HostBuffer, start: int) -> bool:
+    """Whether a byte is pinned: torch asks for the first one of a storage."""
+    whole = buffer.tensor.numpy()
+    return torch.frombuffer(whole, dtype=torch.uint8, count=1, offset=start).is_pinned()
+
+
+def arrives(device: Device, buffer: HostBuffer, piece: slice) -> bool:
+    """Whether the device gets a piece of the buffer as it is."""
+    source = buffer.tensor[piece]
+    region = device.region(source.numel(), source.numel())
+    device.wait(device.copy(region.tensor, source))
+    same = region.tensor.cpu().equal(source)
+    region.close()
+    return same
+
+
+@pytest.mark.gpu
+def test_host_buffer_when_pinned_in_pieces_on_a_gpu_then_each_can_be_copied_and_let_go():
+    """Neighbours are pinned apart, the last one shorter; after `unpin` all is pageable."""
+    device = _open("cuda")
+    size = 3 * PIECE + PAGE + 5
+    pieces = [slice(start, min(start + PIECE, size)) for start in range(0, size, PIECE)]
+    for _ in range(2):  # memory of the first round may come again
+        buffer = device.host_buffer(size, PIECE)
+        assert (buffer.pinned, buffer.pinned_bytes, buffer.reason) == (True, size, "")
+        buffer.tensor.copy_(torch.arange(size) % 251)
+        assert all(pinned_at(buffer, piece.start) for piece in pieces)
+        assert all(arrives(device, buffer, piece) for piece in pieces)
+        assert buffer.unpin("Nobody needs it.")
+        assert not any(pinned_at(buffer, piece.start) for piece in pieces)
+        assert all(arrives(device, buffer, piece) for piece in pieces)
+        buffer.close()
+    device.close()
+
+
+@pytest.mark.gpu
+def test_host_buffer_when_a_gpu_refuses_a_piece_then_those_before_it_stay_pinned():
+    """The third piece is pinned by another already: two serve, and no launch fails for it."""
+    device = _open("cuda")
+    plain = plain_buffer(4 * PIECE)
+    plain.tensor.copy_(torch.arange(4 * PIECE) % 251)
+    third = device._pin(PlainBuffer(plain.tensor[2 * PIECE : 3 * PIECE]))
+    buffer = device._pin(plain, PIECE)
+    assert (buffer.pinned, buffer.pinned_bytes) == (False, 2 * PIECE)
+    assert "already" in buffer.reason
+    assert torch.ones(4, device=device.torch_device).sum().item() == 4
+    starts = range(0, 4 * PIECE, PIECE)
+    assert [pinned_at(buffer, start) for start in starts] == [True, True, True, False]
+    assert all(arrives(device, buffer, slice(start, start + PIECE)) for start in starts)
+    assert buffer.unpin("Nobody needs it.")
+    assert [pinned_at(buffer, start) for start in starts] == [False, False, True, False]
+    third.close()
     device.close()
 
 
@@ -214,7 +272,7 @@ def test_fake_when_told_refuses_pins_growth_and_answers():
     """Each fault hook does what it says."""
     device = FakeDevice()
     assert device.host_buffer(16).pinned
-    device.refuse_pin = True
+    device.pins.limit = 0
     buffer = device.host_buffer(16)
     assert not buffer.pinned
     assert buffer.reason.endswith(".")

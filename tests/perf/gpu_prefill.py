@@ -21,7 +21,7 @@ import torch
 
 from engine.moe.device_prefill import DevicePrefill, PrefillOptions
 from engine.moe.pool import ExpertPool, pool_bytes
-from engine.moe.router import Routing
+from engine.moe.router import Routing, kept
 from kernels.device.base import Device
 from kernels.device.registry import open_device
 from kernels.grouped import RecordTable, grouped_kernel
@@ -136,7 +136,7 @@ def timed(device: Device, prefill: DevicePrefill, tokens: int, layers: int) -> f
         begin = time.perf_counter()
         prefill.start(tokens, TOP_K)
         for layer in range(layers):
-            prefill.forward(layer, hidden, routing, out)
+            prefill.add(layer, kept(hidden), routing, out)
         device.synchronize()
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds[1:])

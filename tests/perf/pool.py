@@ -1,9 +1,12 @@
 """Speed of the CPU pool beside what the same memory gives to a loop that only reads it; one run.
 
 `python -m tests.perf.pool`. Records of H 2048, I 768, together larger than any cache. For each
-encoding, number of threads and prefetch distance it prints GB/s of a long call as a fraction of the
+encoding, number of threads and prefetch setting it prints GB/s of a long call as a fraction of the
 reading loop's (goal: 0.85), and microseconds from seeing a call to its end for calls of the sizes
 that a layer of decode has. Rates move with what else the machine does: compare within one run.
+
+A prefetch setting is rows ahead : near bytes; "tuned" is the pool's own choice. `--sweep` instead
+times a grid of settings in turn, in one pool, `--seconds` for each format and number of threads.
 """
 
 import argparse
@@ -19,8 +22,10 @@ from pathlib import Path
 import torch
 
 from kernels.cpu import load_native
-from kernels.cpu.pool import AHEAD_BYTES, CpuPool, PoolMemory, PoolOptions
-from kernels.cpu.topology import default_cpus, read_machine
+from kernels.cpu.pool import CpuPool, PoolMemory, PoolOptions, pool_config
+from kernels.cpu.topology import CpuChoice, default_cpus, read_machine
+from kernels.cpu.trial import TimedCalls
+from kernels.cpu.tuning import MAX_CALL_RECORDS, USUAL, Prefetch, gains, time_rounds
 from kernels.device import host
 from kernels.layouts import RecordLayout
 from kernels.reference.records import pack_record
@@ -32,6 +37,17 @@ LAYOUTS = {
 }
 CALL_UNITS = (12, 24, 48, 96, 160)
 GAP_S = 50e-6  # what a layer does besides
+TUNED = "tuned"
+GRID = (
+    USUAL,
+    *(
+        one
+        for rows in (8, 16, 24)
+        for near in (0, 128, 256, 512, 1024, 2048)
+        if (one := Prefetch(rows, near)) != USUAL
+    ),
+)
+SWEPT_RECORDS = (4, MAX_CALL_RECORDS)  # a large call of decode, and one whose ends do not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +56,7 @@ class Result:
 
     encoding: str
     threads: int
-    ahead_bytes: int
+    prefetch: str
     read_gbps: float
     pool_gbps: float
     fraction: float
@@ -52,7 +68,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=float, default=2.0, help="size of the records")
     parser.add_argument("--threads", type=int, nargs="*", default=[0], help="0 = the pool's own")
-    parser.add_argument("--ahead", type=int, nargs="*", default=[AHEAD_BYTES], help="bytes")
+    parser.add_argument("--prefetch", nargs="*", default=[TUNED], help="ROWS:BYTES or tuned")
+    parser.add_argument("--sweep", action="store_true", help="time a grid of prefetch settings")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a sweep, each")
     parser.add_argument("--encodings", nargs="*", default=list(LAYOUTS), choices=LAYOUTS)
     parser.add_argument("--calls", type=int, default=40, help="of each size")
     parser.add_argument("--json", type=Path)
@@ -60,12 +78,17 @@ def main() -> int:
     machine = read_machine()
     threads = [count or len(default_cpus().cpus) for count in options.threads]
     print(f"{len(machine.cpus)} CPUs, quota {machine.quota}, {load_native().isa_tier()}")
-    print("format thr  ahead   read   pool GB/s  part   us for", *(f"{n:6}" for n in CALL_UNITS))
+    if not options.sweep:
+        units = " ".join(f"{n:6}" for n in CALL_UNITS)
+        print(f"format thr prefetch   read   pool GB/s  part   us for {units}")
     results: list[Result] = []
     for name in options.encodings:
         records = _records(LAYOUTS[name], options.gib)
         for count in threads:
-            results += _measure(name, records, count, options.ahead, options.calls)
+            if options.sweep:
+                _sweep(name, records, default_cpus(count), options.seconds)
+            else:
+                results += _measure(name, records, count, options.prefetch, options.calls)
         del records
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
@@ -92,21 +115,23 @@ def _record(layout: RecordLayout) -> torch.Tensor:
 
 
 def _measure(
-    name: str, records: torch.Tensor, threads: int, distances: list[int], calls: int
+    name: str, records: torch.Tensor, threads: int, settings: list[str], calls: int
 ) -> Iterator[Result]:
     choice = default_cpus(threads)
     layout = LAYOUTS[name]
-    for ahead in distances:
-        options = PoolOptions(pin=choice.pin, ahead_bytes=ahead)
+    for setting in settings:
+        tune = setting == TUNED
+        fixed = USUAL if tune else Prefetch(*map(int, setting.split(":")))
+        options = PoolOptions(pin=choice.pin, prefetch=fixed, tune=tune)
         before = _read_gbps(records, choice.cpus, choice.pin)
-        with _pool(layout, records, choice.cpus, options) as box:
+        with _pool(layout, records, choice.cpus, options) as (box, prefetch):
             pool_gbps = statistics.median(_long_call(layout, box, len(records)) for _ in range(8))
             us = {units: _call_us(layout, box, len(records), units, calls) for units in CALL_UNITS}
         read = (before + _read_gbps(records, choice.cpus, choice.pin)) / 2
-        result = Result(name, threads, ahead, read, pool_gbps, pool_gbps / read, us)
+        result = Result(name, threads, f"{prefetch}", read, pool_gbps, pool_gbps / read, us)
         times = " ".join(f"{us[units]:6.0f}" for units in CALL_UNITS)
         print(
-            f"{name:5} {threads:4} {ahead:6} {read:6.1f} {pool_gbps:6.1f}      "
+            f"{name:5} {threads:4} {prefetch!s:>8} {read:6.1f} {pool_gbps:6.1f}      "
             f"{result.fraction:.2f}          {times}",
             flush=True,
         )
@@ -116,12 +141,44 @@ def _measure(
 @contextmanager
 def _pool(
     layout: RecordLayout, records: torch.Tensor, cpus: tuple[int, ...], options: PoolOptions
-) -> Iterator[Mailbox]:
+) -> Iterator[tuple[Mailbox, Prefetch]]:
     box = Mailbox(layout.hidden)
     memory = PoolMemory(records, len(records), box.mail_address, box.reply_address)
     with CpuPool(layout, memory, cpus, options) as pool:
         pool.wake()
-        yield box
+        yield box, pool.prefetch
+
+
+def _sweep(name: str, records: torch.Tensor, choice: CpuChoice, seconds: float) -> None:
+    """Print the rate of each setting, how much less time it takes than the usual one, the spread.
+
+    The lines of a setting are for calls of so many experts; every rate is a median.
+    """
+    layout, threads = LAYOUTS[name], len(choice.cpus)
+    box = Mailbox(layout.hidden)
+    memory = PoolMemory(records, len(records), box.mail_address, box.reply_address)
+    config = pool_config(layout, memory, choice.cpus, PoolOptions(pin=choice.pin))
+    trial = load_native().Trial(config)
+    for count in SWEPT_RECORDS:
+        before = _read_gbps(records, choice.cpus, choice.pin)
+        calls = TimedCalls(trial, len(records), count)
+        budget_s = seconds / len(SWEPT_RECORDS)
+        rounds = time_rounds(GRID, calls, time.monotonic, budget_s, max_rounds=1000)
+        read = (before + _read_gbps(records, choice.cpus, choice.pin)) / 2
+        print(
+            f"\n{name}, {threads} threads, calls of {count} experts, {len(rounds)} rounds, "
+            f"read {read:.1f} GB/s\n  prefetch   GB/s   part    gain  spread"
+        )
+        if len(rounds) < 2:
+            print("  too few rounds: give it more --seconds")
+            continue
+        num_bytes = count * layout.num_units * layout.unit_bytes
+        for place, (gain, spread) in enumerate(gains(rounds)):
+            gbps = num_bytes / statistics.median(times[place] for times in rounds) / 1e9
+            print(
+                f"  {GRID[place]!s:>8} {gbps:6.1f}   {gbps / read:.2f}  {gain:+6.1%} {spread:7.1%}",
+                flush=True,
+            )
 
 
 def _read_gbps(records: torch.Tensor, cpus: tuple[int, ...], pin: bool) -> float:

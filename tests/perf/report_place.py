@@ -140,6 +140,7 @@ class Place:
             measure_links(self.home, str(folder), self.device)
         options = argparse.Namespace(
             model=str(folder), device=self.device, threads=session.threads, cores=0, vram_gb=0.0,
+            budget_gb=0.0,
             chunk_tokens=session.chunk, home=self.home,
             probe=self.figures if self.figures.is_file() else None,
         )  # fmt: skip

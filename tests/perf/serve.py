@@ -2,7 +2,8 @@
 
 The engine is a process of its own, as in the product. One load serves all rows of a table: cache
 size and policy are changed live. `--threads` and `--cores` make the machine smaller on the CPU's
-side, `--vram-gb` on the GPU's: all other device memory is held by this process meanwhile.
+side, `--vram-gb` on the GPU's: all other device memory is held by this process meanwhile. With
+`--budget-gb` the engine plans as on a smaller card: chunks and staging are those of one.
 """
 
 import argparse
@@ -44,6 +45,7 @@ def common_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=0, help="of the engine; 0 = its choice")
     parser.add_argument("--cores", type=int, default=0, help="the engine may use; 0 = all")
     parser.add_argument("--vram-gb", type=float, default=0.0, help="left free; 0 = all of it")
+    parser.add_argument("--budget-gb", type=float, default=0.0, help="the engine may use; 0 = all")
     parser.add_argument("--chunk-tokens", type=int, default=0, help="of a prompt; 0 = its choice")
     parser.add_argument("--home", type=Path, help="data root to keep; a temporary one if not given")
     parser.add_argument("--probe", type=Path, help="figures of dev.py bench probe --json")
@@ -158,7 +160,7 @@ def served(
                 model=options.model,
                 devices=(device,),
                 chunk_tokens=options.chunk_tokens,
-                budget=_budget(folder, kv_tokens, max(shares, default=1.0)),
+                budget=_budget(folder, kv_tokens, max(shares, default=1.0), options.budget_gb),
             )
         )
         reader = FtwReader(Path(info.path))
@@ -244,13 +246,13 @@ def device_gb(pid: int) -> float | None:
         return None
 
 
-def _budget(folder: Path, kv_tokens: int, share: float) -> Budget | None:
+def _budget(folder: Path, kv_tokens: int, share: float, total_gb: float) -> Budget | None:
     """Ask for room for the largest share; of the built-in model nothing is known before."""
-    kv_tokens = max(kv_tokens, KV_FLOOR_TOKENS)
+    kv_tokens, total = max(kv_tokens, KV_FLOOR_TOKENS), round(total_gb * GB) or None
     if not folder.is_dir():
-        return Budget(kv_tokens=kv_tokens)
+        return Budget(kv_tokens=kv_tokens, total_bytes=total)
     slots = max(1, round(share * FtwReader(folder).num_records))
-    return Budget(kv_tokens=kv_tokens, expert_slots=slots)
+    return Budget(kv_tokens=kv_tokens, expert_slots=slots, total_bytes=total)
 
 
 def _is_in_memory(folder: Path) -> bool:

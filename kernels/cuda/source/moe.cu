@@ -307,7 +307,8 @@ __device__ __forceinline__ void count_layer(const MoeArguments& a, int units, in
     if (taken > 0) counters[kCountLinkNs] += __ldcg(&plan.link_end_ns) - __ldcg(&plan.planned_ns);
     if (pool > 0) counters[kCountCpuNs] += __ldcg(&plan.seen_ns);
     const float share = __ldcg(&a.clock->share), now = static_cast<float>(link) / units;
-    if (__ldcg(&plan.limit) > 0) a.clock->share = share + 0.02f * (now - share);
+    // Of layers that both sides serve: one without a link says nothing of what the link brings.
+    if (__ldcg(&plan.limit) > 0 && room > 0) a.clock->share = share + 0.02f * (now - share);
 }
 
 }  // namespace freetoken

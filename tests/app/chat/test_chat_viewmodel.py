@@ -458,6 +458,17 @@ def test_context_counts_history_and_draft_apart(vm, client, qtbot):
     assert vm.context.draft_tokens == 0
 
 
+def test_context_that_can_grow_then_what_it_can_be_counts(vm, client):
+    """What the engine would take is not called too long; the model's own limit holds."""
+    for grows_to, most in ((3072, 3072), (9999, 4096), (0, 2048)):
+        pool = m.Pool(name="kv", used_bytes=0, units=2048, grows_to_units=grows_to)
+        info = m.DeviceInfo(name="cpu", title="CPU", total_bytes=1, free_bytes=1)
+        device = m.DeviceStatus(device=info, total_bytes=1, pools=(pool,))
+        client.status.emit(m.Status(devices=(device,)))
+        client.stats.emit(m.Stats(interval_s=1, context_capacity_tokens=2048))
+        assert vm.context.capacity_tokens == most
+
+
 def test_context_then_system_prompt_and_files_are_told_apart(vm, client):
     """Honest to the part: what is missing without them; a chat of a prompt alone is the prompt."""
     vm.set_system_prompt("Be brief.")

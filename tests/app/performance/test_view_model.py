@@ -456,3 +456,41 @@ def test_reply_over_then_the_page_says_what_its_trace_in_the_chat_says(vm, clien
     assert [getattr(figures, name) for name in names] == [getattr(trace, name) for name in names]
     assert figures.tokens_per_s == trace.decode_tokens_per_s
     assert not figures.is_live
+
+
+def grow(client, kv, slots, taken):
+    client.resize_applied.emit(
+        m.ResizeApplied(
+            id="", kv_tokens=kv, expert_slots=slots, kv_bytes=0, expert_bytes=0, pause_ms=1.0,
+            taken_slots=taken,
+        )
+    )  # fmt: skip
+    client.tell_status(big_status(kv, slots))
+
+
+def test_context_that_grew_by_itself_then_shown_and_said_but_nobodys_choice(
+    client, clock, tmp_path
+):
+    """The bar follows the engine and says why; Undo and the person's own division are others."""
+    vm = PerformanceViewModel(client, tmp_path, clock, SettingsStore(tmp_path / "settings.json"))
+    client.tell_status(big_status())
+    grow(client, 524_288 + 4096, 1021, taken=3)
+    assert (vm.applied.kv_tokens, vm.shown.expert_slots) == (528_384, 1021)
+    assert vm.note.text == "A chat needed more context: it grew to 516K tokens."
+    assert not vm.note.can_undo
+    assert [event.kind for _, event in vm.history.events(60.0, vm.now())] == ["kv_up"]
+    vm.undo()
+    assert client.asked == []
+    assert vm._presets.wanted(CUSTOM, vm.applied, vm.model) is None
+
+
+@pytest.mark.parametrize("part", ["kv", "experts"])
+def test_context_that_grew_while_a_divider_is_dragged_then_only_the_other_part_is_asked_for(
+    vm, client, part
+):
+    """Letting go must not take from a long chat what it has just been given."""
+    kv, slots = vm.applied.kv_tokens, vm.applied.expert_slots
+    vm.preview(vm.applied.with_kv(kv - 65_536) if part == "kv" else vm.applied.with_slots(900))
+    grow(client, kv + 4096, slots - 3, taken=3)
+    vm.release(vm.shown)
+    assert client.asked[-1] == ((kv - 65_536, None) if part == "kv" else (None, 900))

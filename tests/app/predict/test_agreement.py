@@ -8,7 +8,8 @@ from app.predict.fit import Fit
 from app.predict.unseen import ThisMachine, judge_download
 from app.services.catalog import read_catalog
 from app.viewmodels.discover import facts_of
-from engine.loader.plan import ModelCost, Room, captured_chunk_tokens, plan_load
+from engine.loader.chunk import PLAIN_CHUNK_TOKENS, PromptChunk, choose_chunk
+from engine.loader.plan import ModelCost, Room, plan_load
 from engine.models.spec import ModelSpec, RouterSpec
 from engine.protocol.errors import BudgetError
 from engine.protocol.messages import Budget
@@ -46,16 +47,18 @@ def engine_takes(facts, context, machine, free_share):
         quant=facts.quant,
     )
     card = machine.vram_total
+    chunk = choose_chunk(spec, card) if card else PromptChunk(PLAIN_CHUNK_TOKENS)
     dense_values = replace(facts, quant="bf16").dense_bytes // 2
     cost = ModelCost(
         dense_values=dense_values,
         record_bytes=facts.expert_bytes,
         num_records=facts.layers * facts.experts,
         num_experts=facts.experts,
-        chunk_tokens=captured_chunk_tokens(spec, card) if card else 256,
+        chunk_tokens=chunk.tokens,
         kv_token_bytes=2 * facts.layers * facts.kv_heads * facts.head_dim * (2 if card else 4),
         dense_bytes=facts.dense_bytes if card else 4 * dense_values,
         scratch_bytes=SCRATCH_BYTES if card else 0,
+        tile_tokens=chunk.tile_tokens,
     )
     room = Room(
         emulated=not card,

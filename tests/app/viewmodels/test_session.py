@@ -212,6 +212,25 @@ def test_yield_then_not_remembered_and_no_base_of_a_smaller_cache(qtbot, world):
     assert pools["experts"] == int(64 * 0.9)
 
 
+def test_context_that_grew_then_the_next_load_begins_as_chosen(qtbot, world):
+    """What a long chat made of the division is nobody's choice; a later choice fits beside it."""
+    one = world()
+    one.add_builtin()
+    start(qtbot, one)
+    qtbot.waitUntil(lambda: one.client.last_status is not None)
+    with qtbot.waitSignal(one.client.resize_applied):
+        one.client.resize(expert_slots=60, kv_tokens=1_024)
+    one.client.resize_applied.emit(
+        m.ResizeApplied(
+            id="", kv_tokens=2_048, expert_slots=50, kv_bytes=0, expert_bytes=0, pause_ms=1.0,
+            taken_slots=10,
+        )
+    )  # fmt: skip
+    profile = one.settings.profile("tiny")
+    assert (profile.kv_tokens, profile.expert_slots) == (1_024, 60)
+    assert one.session._loader.chosen_slots == 50
+
+
 def test_resize_then_remembered_for_this_model_only(qtbot, world):
     """FreeToken#255: a model's split survives a restart of the app."""
     one = world()

@@ -260,3 +260,39 @@ def test_words_when_the_language_changes_then_they_follow(vm, world):
 def test_list_then_names_between_commas():
     """As people write it."""
     assert listed(" game.exe,, Blender , ") == ("game.exe", "Blender")
+
+
+def grow(engine, kv, slots):
+    """The engine gave slots to its context: its memory is the same."""
+    engine.kv, engine.slots = engine.kv + kv, engine.slots - slots
+    engine.resize_applied.emit(
+        m.ResizeApplied(
+            id="", kv_tokens=engine.kv, expert_slots=engine.slots, kv_bytes=0, expert_bytes=0,
+            pause_ms=1.0, taken_slots=slots,
+        )
+    )  # fmt: skip
+    engine.say_status()
+
+
+def test_context_that_grew_then_its_slots_are_not_taken_back(vm, world):
+    """Nothing was yielded, so nothing is missing: the division of the engine is not fought."""
+    grow(world.engine, 200_000, 104)
+    world.run(60)
+    assert (vm.now.state, world.engine.resizes) == (YieldState.FULL, [])
+    world.tick(app="game")
+    world.tick(app="")
+    world.run(60)
+    assert world.engine.slots == 1024 - 104
+
+
+def test_context_that_grew_while_yielded_then_back_to_what_is_left(vm, world):
+    """Case M-14: what was given to a game comes back, what a chat took does not."""
+    world.tick(app="game")
+    assert world.engine.slots == 256
+    world.engine.slots += 100  # so that there is something above the least
+    world.engine.say_status()
+    grow(world.engine, 100_000, 50)
+    world.tick(app="")
+    world.run(60)
+    assert world.engine.slots == 1024 - 50
+    assert vm.now.state is YieldState.FULL

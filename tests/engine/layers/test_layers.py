@@ -13,7 +13,7 @@ from engine.layers.moe import MoeLayer, Phase
 from engine.layers.norm import RmsNorm
 from engine.layers.rotary import Rotary
 from engine.models.spec import RouterSpec
-from engine.moe.router import Router, Routing
+from engine.moe.router import Inputs, Router, Routing
 from kernels.device.cpu import CpuDevice
 from kernels.reference.dense import rms_norm
 from kernels.weights import DenseWeight
@@ -77,27 +77,40 @@ class Recorded:
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, Phase, Tensor, Routing]] = []
-        self.last_chunks: list[bool] = []
 
-    def forward(
-        self, moe_layer: int, hidden: Tensor, routing: Routing, phase: Phase, last_chunk: bool
-    ) -> Tensor:
-        self.calls.append((moe_layer, phase, hidden, routing))
-        self.last_chunks.append(last_chunk)
-        return torch.ones_like(hidden)
+    def add(
+        self,
+        moe_layer: int,
+        hidden: Tensor,
+        inputs: Inputs,
+        routing: Routing,
+        phase: Phase,
+    ) -> None:
+        tiles = [(0, 2), (2, len(hidden))]
+        x = torch.empty_like(hidden)
+        for begin, end in tiles:  # a tile's rows change before the next one is asked for
+            x[begin:end] = inputs(begin, end)
+            hidden[begin:end] += 1
+        self.calls.append((moe_layer, phase, x, routing))
 
 
+@pytest.mark.parametrize("tile", [1, 2, 4096])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_moe_layer_when_called_then_routes_and_phase_are_handed_on(dtype: torch.dtype) -> None:
-    """The experts see the normed stream, and their output is added to it."""
+def test_moe_layer_when_called_then_routes_and_phase_are_handed_on(
+    dtype: torch.dtype, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The experts see the normed stream, and their output is added to it.
+
+    Also where more tokens come than are routed together, and inputs are worked out again.
+    """
+    monkeypatch.setattr("engine.moe.router.TILE_TOKENS", tile)
     experts, norm, gate = Recorded(), weight(4, seed=2), weight(5, 4)
     router = Router(RouterSpec(5, 2), norm, 1e-6, gate, CPU, dtype)
     hidden = seeded(3, 4, seed=1).to(dtype)
     before = hidden.clone()
-    MoeLayer(2, router, experts)(hidden, "prefill", False)
+    MoeLayer(2, router, experts)(hidden, "prefill")
     moe_layer, phase, x, routing = experts.calls[0]
     assert (moe_layer, phase, routing.weights.dtype) == (2, "prefill", torch.float32)
-    assert experts.last_chunks == [False]
     assert torch.equal(hidden, before + 1)
     expected = rms_norm(before, norm.values.to(dtype), 1e-6)
     torch.testing.assert_close(x, expected)

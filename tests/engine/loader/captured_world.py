@@ -1,6 +1,6 @@
 """A small random model, loaded onto captured steps of the emulator, and what it replies."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,8 @@ from engine.protocol.places import DataRoot
 from engine.runner.work import RowWork
 from engine.settings import EngineSettings
 from kernels.device.cpu import CpuDevice, plain_buffer
-from kernels.device.memory import PlainBuffer
+from kernels.device.fake import FakePins
+from kernels.device.memory import PinnedBuffer
 from tests.engine.loader.emulated import EmulatedTools
 from tests.support.checkpoints import TinyShape, convert_checkpoint, write_checkpoint
 
@@ -75,17 +76,19 @@ def reply(model: LoadedModel, count: int, rows: Sequence[int] = (0,)) -> list[tu
     return [tuple(got[row]) for row in rows]
 
 
-class PinnedBuffer(PlainBuffer):
-    """Host memory that kernels read over a link."""
+def pin(monkeypatch: pytest.MonkeyPatch, layers: int | None = None) -> None:
+    """Let the CPU stand for a card with a link: kernels read the records in host memory.
 
-    @property
-    def pinned(self) -> bool:
-        """It is."""
-        return True
+    Of so many first layers, if a number is given.
+    """
+    monkeypatch.setattr(CpuDevice, "host_buffer", pinning(layers))
 
 
-def pin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the CPU stand for a card with a link: kernels read the records in host memory."""
-    monkeypatch.setattr(
-        CpuDevice, "host_buffer", lambda _, num_bytes: PinnedBuffer(plain_buffer(num_bytes).tensor)
-    )
+def pinning(layers: int | None = None) -> Callable[[CpuDevice, int, int], PinnedBuffer]:
+    """Return a `host_buffer` that pins everything, or so many pieces of a buffer that has some."""
+
+    def host_buffer(_: CpuDevice, num_bytes: int, piece_bytes: int = 0) -> PinnedBuffer:
+        pins = FakePins(layers if piece_bytes else None)
+        return PinnedBuffer(plain_buffer(num_bytes), pins.pin, pins.release, piece_bytes)
+
+    return host_buffer

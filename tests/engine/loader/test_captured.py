@@ -6,17 +6,19 @@ The CUDA sources run on the CPU emulator; loader, residency, CPU pool, runner an
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 
+from engine.layers.attention import Attention
 from engine.loader.parts import LoadedModel
 from engine.protocol.errors import BudgetError, DeviceError
 from engine.protocol.messages import MissPolicy
 from engine.runner.model_runner import StepOutput
 from engine.runner.work import RowWork
-from tests.engine.loader.captured_world import GREEDY, PROMPT, SHAPE, made, opened, reply
+from kernels.cuda.experts import MoeLayerWeights
+from tests.engine.loader.captured_world import GREEDY, PROMPT, SHAPE, made, opened, pin, reply
 from tests.engine.loader.emulated import EmulatedTools
 from tests.kernels.emulator import needs_emulator
 
@@ -60,6 +62,58 @@ def test_reply_whatever_the_residency_is_the_same(
         expected = reply(model, 8)
     with opened(folder, tmp_path, slots=slots, policy=policy) as model:
         assert reply(model, 8) == expected
+
+
+@pytest.mark.parametrize("layers", [2, 1, 0])
+@pytest.mark.parametrize("policy", list(MissPolicy))
+def test_reply_when_only_some_layers_are_pinned_then_it_is_the_same(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: MissPolicy, layers: int
+) -> None:
+    """Case M-02: the link serves pinned layers, the CPU the others, also where copies are asked.
+
+    An address that kernels must not read is none, so that reading it would end the test.
+    """
+    with opened(folder, tmp_path, slots=16, policy=MissPolicy.CPU_ONLY) as model:
+        expected = reply(model, 8)
+    records: list[int] = []
+
+    def kept(**fields: Any) -> MoeLayerWeights:
+        records.append(fields["records"])
+        return MoeLayerWeights(**fields)
+
+    monkeypatch.setattr("engine.loader.captured.MoeLayerWeights", kept)
+    pin(monkeypatch, layers)
+    with opened(folder, tmp_path, slots=2, policy=policy) as model:
+        parts = model.experts._parts
+        assert parts.pool.num_pinned_layers == sum(parts.state.link_ok.tolist()) == layers
+        linked = [parts.pool.layer(layer).data_ptr() for layer in range(layers)]
+        assert records == linked + [0] * (SHAPE.num_layers - layers)
+        assert reply(model, 8) == expected
+        counters = model.experts.counters()
+        if policy in (MissPolicy.FILL_ONLY, MissPolicy.SPLIT):
+            assert (counters.fills > 0) == (layers > 0)
+        if policy is MissPolicy.FILL_ONLY:
+            assert (counters.cpu > 0) == (layers < SHAPE.num_layers)
+        assert not model.experts._counts().errors
+
+
+@pytest.mark.parametrize("layers", [2, 1, 0])
+def test_load_when_the_cpu_has_no_kernels_then_every_layer_must_be_pinned(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: int
+) -> None:
+    """One layer that nobody could serve is an error before a step, with cause and what to do."""
+    pin(monkeypatch, layers)
+    monkeypatch.setattr("engine.loader.captured.expert_obstacle", lambda: "nothing was compiled")
+    if layers == SHAPE.num_layers:
+        with opened(folder, tmp_path, slots=2) as model:
+            reply(model, 3)
+            assert model.experts.counters().fills > 0
+        return
+    words = f"of {SHAPE.num_layers - layers} layers: .* could be pinned .1 of 2 layers"
+    words = words if layers else "of 2 layers: The driver refused"
+    with pytest.raises(BudgetError, match=words) as refused, opened(folder, tmp_path, slots=2):
+        pass
+    assert "nothing was compiled" in str(refused.value)
 
 
 def test_resize_during_a_reply_then_the_reply_goes_on_alike(folder: Path, tmp_path: Path) -> None:
@@ -196,19 +250,30 @@ def test_rows_while_their_kernels_are_compiled_then_bits_do_not_change(
 def test_prompt_when_it_comes_in_chunks_then_its_end_is_known(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the chunk that a token is wanted of offers its experts in place of others."""
+    """Only the chunk that a token is wanted of offers its experts in place of others.
+
+    And its copies start before anything of it is computed: they run beside its first layer too.
+    """
     with opened(folder, tmp_path) as model:
-        prefill, ends = model.experts._parts.prefill, []
-        start = prefill.start
+        prefill, ends, events = model.experts._parts.prefill, [], []
+        start, attend = prefill.start, Attention.__call__
 
         def watched(num_tokens: int, top_k: int, last_chunk: bool = True) -> None:
             ends.append(last_chunk)
+            events.append("start")
             start(num_tokens, top_k, last_chunk)
 
+        def noted(attention: Attention, *given: object) -> None:
+            events.append("attention")
+            attend(attention, *given)
+
         monkeypatch.setattr(prefill, "start", watched)
+        monkeypatch.setattr(Attention, "__call__", noted)
         model.runner.open_row(0, GREEDY, 0, PROMPT)
         for first, sample in ((0, False), (6, False), (12, True)):
             tokens = PROMPT[first : first + 6]
             work = RowWork(0, tokens, first, tuple(range(4)), sample)
             model.runner.launch("prefill", [work]).wait()
         assert ends == [False, False, True]
+        num_layers = model.info.num_layers
+        assert events == ["start", *["attention"] * num_layers] * 3

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from engine.moe.device_prefill import DevicePrefill, PrefillOptions
-from engine.moe.router import Routing
+from engine.moe.router import Routing, kept
 from kernels.cuda.residency import NO_SLOT
 from kernels.device.fake import FakeDevice, FakeEvent
 from kernels.reference.grouped import ReferenceGrouped
@@ -183,10 +183,13 @@ class PrefillWorld:
         """Run a chunk through all layers; returns each layer's output."""
         hidden, routings = chunk
         self.prefill.start(hidden.shape[0], TOP_K, last_chunk)
-        return [
-            self.prefill.forward(layer, hidden, routing).clone()
-            for layer, routing in enumerate(routings)
-        ]
+        return [self.add(layer, hidden, routing) for layer, routing in enumerate(routings)]
+
+    def add(self, layer, hidden, routing, out=None):
+        """Run one layer; returns `out`, zeros at first, with its output added."""
+        out = torch.zeros_like(hidden) if out is None else out
+        self.prefill.add(layer, kept(hidden), routing, out)
+        return out
 
 
 def chunk_of(tokens, seed=0):

@@ -14,7 +14,7 @@ from engine.moe.device_planner import PrefillRates
 from engine.moe.device_prefill import DevicePrefill, PrefillOptions
 from engine.moe.device_residency import DeviceResidency
 from engine.moe.pool import ExpertPool
-from engine.moe.router import Routing
+from engine.moe.router import Routing, kept
 from engine.protocol.messages import MissPolicy
 from kernels.cuda.dense import StepReport
 from kernels.cuda.moe_state import MoeState
@@ -34,10 +34,10 @@ class Failing(FakeDevice):
         self.left = 1 << 30  # until one is refused
         self.open_buffers = 0
 
-    def host_buffer(self, num_bytes: int):
+    def host_buffer(self, num_bytes: int, piece_bytes: int = 0):
         """Allocate, or refuse."""
         self._count()
-        buffer = super().host_buffer(num_bytes)
+        buffer = super().host_buffer(num_bytes, piece_bytes)
         self.open_buffers += 1
         close = buffer.close
 
@@ -118,10 +118,12 @@ def test_experts_when_closed_then_everything_is_given_back() -> None:
 
 def chunk(experts: DeviceExperts, ids: tuple[int, int], last: bool) -> None:
     """Run a prompt chunk of 40 tokens through all layers; each routes the same two experts."""
+    experts.start(40, 2, last)
     for layer in range(LAYERS):
         routes = torch.tensor([ids] * 40, dtype=torch.int32)
         routing = Routing(routes, torch.full((40, 2), 0.5))
-        experts.forward(layer, torch.ones(40, LAYOUT.hidden), routing, "prefill", last)
+        hidden = torch.ones(40, LAYOUT.hidden)
+        experts.add(layer, hidden, kept(hidden.clone()), routing, "prefill")
 
 
 def test_prompt_of_several_chunks_then_its_last_experts_move_to_slots_of_every_layer() -> None:

@@ -169,7 +169,7 @@ def test_chunk_that_is_given_up_leaves_nothing_for_the_next(exact_runs):
     with PrefillWorld() as world:
         wanted = world.run(chunk)
         world.prefill.start(6, 3)
-        world.prefill.forward(0, hidden, routings[0])
+        world.add(0, hidden, routings[0])
         assert same(world.run(chunk), wanted)
 
 
@@ -183,7 +183,7 @@ def test_copies_of_the_next_layers_are_queued_before_the_first_is_computed():
         assert copies[1:] == [EXPERTS * LAYOUT.record_bytes] * 2
         hidden, routings = chunk_of(9)
         device.calls.clear()
-        world.prefill.forward(0, hidden, routings[0])
+        world.add(0, hidden, routings[0])
         assert ("copy", EXPERTS * LAYOUT.record_bytes) in device.calls  # layer 2, behind layer 0
 
 
@@ -232,11 +232,32 @@ def test_output_is_added_to_what_is_given():
     hidden, routings = chunk_of(5)
     with PrefillWorld() as world:
         world.prefill.start(5, 3)
-        alone = world.prefill.forward(0, hidden, routings[0])
+        alone = world.add(0, hidden, routings[0])
         world.prefill.start(5, 3)
         stream = torch.ones_like(hidden)
-        assert world.prefill.forward(0, hidden, routings[0], stream) is stream
+        assert world.add(0, hidden, routings[0], stream) is stream
         torch.testing.assert_close(stream, alone + 1.0)
+
+
+@pytest.mark.parametrize("tile", [4, 7, 100])
+def test_inputs_may_be_made_from_the_stream_that_is_added_to(tile):
+    """A tile's inputs are asked for before its rows change, and once."""
+    hidden, routings = chunk_of(19)
+    asked = []
+
+    def doubled(begin, end):
+        asked.append((begin, end))
+        return stream[begin:end] * 2
+
+    with PrefillWorld(tile_tokens=tile) as world:
+        world.prefill.start(19, 3)
+        alone = world.add(0, hidden * 2, routings[0])
+        world.prefill.start(19, 3)
+        stream = hidden.clone()
+        world.prefill.add(0, doubled, routings[0], stream)
+    torch.testing.assert_close(stream, hidden + alone)
+    assert [end for _, end in asked[:-1]] == [begin for begin, _ in asked[1:]]
+    assert (asked[0][0], asked[-1][1]) == (0, 19)
 
 
 def test_chunk_cut_short_leaves_nothing_behind(cold):
@@ -246,7 +267,7 @@ def test_chunk_cut_short_leaves_nothing_behind(cold):
         for cut in range(LAYERS):
             world.prefill.start(19, 3)
             for layer in range(cut):
-                world.prefill.forward(layer, chunk[0], chunk[1][layer])
+                world.add(layer, chunk[0], chunk[1][layer])
             assert same(world.run(chunk), cold)
 
 
@@ -258,9 +279,9 @@ def test_failure_in_a_layer_ends_the_chunk(cold, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(world.kernel, "begin", lambda *_: 1 // 0)
             with pytest.raises(ZeroDivisionError):
-                world.prefill.forward(0, chunk[0], chunk[1][0])
+                world.add(0, chunk[0], chunk[1][0])
         with pytest.raises(ValueError, match="not the next"):
-            world.prefill.forward(0, chunk[0], chunk[1][0])
+            world.add(0, chunk[0], chunk[1][0])
         assert same(world.run(chunk), cold)
 
 
@@ -269,10 +290,10 @@ def test_layers_out_of_turn_are_refused():
     hidden, routings = chunk_of(3)
     with PrefillWorld() as world:
         with pytest.raises(ValueError, match="layer 0 is not the next"):
-            world.prefill.forward(0, hidden, routings[0])
+            world.add(0, hidden, routings[0])
         world.prefill.start(3, 3)
         with pytest.raises(ValueError, match="layer 1 is not the next"):
-            world.prefill.forward(1, hidden, routings[1])
+            world.add(1, hidden, routings[1])
 
 
 def test_rates_are_measured_while_serving():

@@ -225,3 +225,26 @@ def test_old_uses_when_many_prompts_follow_then_they_still_tell_cold_from_never_
         residency.commit()
     worth = state.snapshot().worth()
     assert worth[0] > worth[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, RECORDS - 1),
+    st.lists(
+        st.lists(st.lists(st.integers(0, 9), min_size=8, max_size=8), min_size=3, max_size=3),
+        min_size=2,
+        max_size=6,
+    ),
+)
+def test_prompts_when_slots_are_full_then_each_layer_keeps_as_many(
+    num_slots: int, prompts: list[list[list[int]]]
+) -> None:
+    """Else prompt after prompt would move slots to the last layers: compute and link, which work
+    layer by layer, would wait for each other, and the first layers would miss nearly all."""
+    residency, _ = world(num_slots)
+    prompt(residency, [[1] * EXPERTS] * LAYERS)
+    shares = (residency.slots() != NO_SLOT).sum(1).tolist()
+    assert sum(shares) == num_slots
+    for uses in prompts:
+        prompt(residency, uses)
+        assert (residency.slots() != NO_SLOT).sum(1).tolist() == shares

@@ -9,6 +9,7 @@ from engine.memory.bandwidth import Rates
 from engine.moe.executor import MoeOptions
 from engine.protocol.errors import BudgetError, DeviceError
 from engine.protocol.messages import MissPolicy
+from kernels.layouts import RecordLayout
 from tests.engine.moe.world import (
     EXPERTS,
     LAYERS,
@@ -252,12 +253,54 @@ def test_pool_when_pinning_is_refused_says_so_per_record():
 
     device = FakeDevice()
     assert make_pool(device).memory_class(0) == "pinned"
-    device.refuse_pin = True
+    device.pins.limit = 0
     pool = make_pool(device)
     assert pool.memory_class(RECORDS - 1) == "pageable"
     assert "refuse" in pool.pin_problem
     with pytest.raises(IndexError):
         pool.memory_class(RECORDS)
+
+
+def test_pool_when_a_piece_is_refused_then_the_layers_before_it_are_pinned():
+    """Case M-02: per layer, with both figures and the driver's words; gone after `unpin`."""
+    from kernels.device.fake import FakeDevice
+    from tests.engine.moe.world import make_pool
+
+    layout = RecordLayout(64, 32, "bf16")
+    size = EXPERTS * layout.record_bytes
+    for limit in (None, 2, 1):
+        device = FakeDevice()
+        device.pins.limit = limit
+        pool = make_pool(device, layout=layout, piece_bytes=size)
+        num_pinned = LAYERS if limit is None else limit
+        assert (pool.num_pinned_layers, pool.is_pinned) == (num_pinned, limit is None)
+        assert pool.pinned_bytes == num_pinned * size
+        for layer in range(LAYERS):
+            assert pool.is_layer_pinned(layer) == (layer < num_pinned)
+            for record in (layer * EXPERTS, (layer + 1) * EXPERTS - 1):
+                assert (pool.memory_class(record) == "pinned") == (layer < num_pinned)
+        if limit is None:
+            assert pool.pin_problem == ""
+            assert pool.unpin("Enough.")
+            assert (pool.is_pinned, pool.pinned_bytes, pool.pin_problem) == (False, 0, "Enough.")
+    assert pool.pin_problem == (
+        "Only 72 KiB of 216 KiB could be pinned (1 of 3 layers). "
+        "The driver refused to pin more: the fake device was told to refuse."
+    )
+    with pytest.raises(IndexError):
+        pool.is_layer_pinned(LAYERS)
+
+
+def test_executor_when_only_some_layers_are_pinned_then_bits_are_the_same():
+    """Fills from pageable memory, and what the CPU computes, differ in nothing but time."""
+    with World("fake", 4, pinned_layers=1) as world:
+        assert not world.pool.is_pinned
+        for policy in MissPolicy:
+            world.moe.set_policy(policy)
+            for layer in range(LAYERS):
+                hidden, routing = random_step(layer)
+                expected = oracle(world.pool, layer, hidden, routing)
+                assert torch.equal(world.decode(layer, hidden, routing), expected)
 
 
 def test_executor_when_the_device_has_no_room_says_so():

@@ -7,7 +7,7 @@ import torch
 
 from engine.moe.cache import ExpertCache
 from engine.moe.executor import MoeExecutor, MoeOptions
-from engine.moe.pool import ExpertPool, pool_bytes
+from engine.moe.pool import ExpertPool, layer_bytes, pool_bytes
 from engine.moe.router import Routing
 from engine.protocol.messages import MissPolicy
 from kernels.api import expert_kernel
@@ -22,10 +22,10 @@ RECORDS = LAYERS * EXPERTS
 LAYOUT = RecordLayout(48, 32, "fp8_block", 16)
 
 
-def make_pool(device, seed=0, layout=LAYOUT):
-    """Return a pool of random experts."""
+def make_pool(device, seed=0, layout=LAYOUT, piece_bytes=0):
+    """Return a pool of random experts, pinned in pieces if these have a size."""
     generator = torch.Generator().manual_seed(seed)
-    buffer = device.host_buffer(pool_bytes(layout, LAYERS, EXPERTS))
+    buffer = device.host_buffer(pool_bytes(layout, LAYERS, EXPERTS), piece_bytes)
     pool = ExpertPool(layout, LAYERS, EXPERTS, buffer)
     for index in range(pool.num_records):
         pool.record(index).copy_(random_record(layout, generator))
@@ -42,13 +42,18 @@ class World:
     rates: object = None
     options: MoeOptions = field(default_factory=MoeOptions)
     budget_bytes: int | None = None
+    pinned_layers: int | None = None  # on the fake device: the first ones
 
     def __enter__(self):
         try:
             self.device = open_device(self.device_name, self.budget_bytes)
         except DeviceLostError as problem:
             pytest.skip(f"needs an NVIDIA GPU: {problem}")
-        self.pool = make_pool(self.device)
+        piece_bytes = 0
+        if self.pinned_layers is not None:
+            self.device.pins.limit = self.pinned_layers
+            piece_bytes = layer_bytes(LAYOUT, EXPERTS)
+        self.pool = make_pool(self.device, piece_bytes=piece_bytes)
         self.cache = ExpertCache(self.pool, self.device, self.slots)
         self.moe = MoeExecutor(
             self.pool, self.cache, self.policy, self.rates, self.device, self.options

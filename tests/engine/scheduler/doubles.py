@@ -253,6 +253,7 @@ def make_bench(
     relieves=0,
     clock=None,
     reuse=True,
+    growth=None,
 ):
     memory = FakeMemory(num_pages)
     runner = FakeRunner(memory, latency)
@@ -277,6 +278,7 @@ def make_bench(
             memory_errors=(MemoryError,),
             lost_errors=(ConnectionError,),
             clock=clock or Clock(),
+            growth=growth,
         ),
     )
     return Bench(scheduler, runner, sink, pages, memory, relieved)

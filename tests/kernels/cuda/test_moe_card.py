@@ -7,9 +7,14 @@ import torch
 
 from kernels.cuda import cuda_obstacle
 from kernels.cuda.__main__ import qwen3_30b
+from kernels.cuda.experts import MoeLayerWeights
 from kernels.cuda.moe_state import MissMode, MoePolicy
 from kernels.cuda.residency import Eviction
-from tests.kernels.cuda.moe_support import SmallModel, needs_native, small_shape
+from kernels.device import cuda
+from kernels.device.cpu import plain_buffer
+from kernels.device.cuda_calls import device_pointer
+from kernels.device.memory import PinnedBuffer
+from tests.kernels.cuda.moe_support import EPS, SmallModel, needs_native, small_shape
 
 needs_card = pytest.mark.skipif(bool(cuda_obstacle()), reason=cuda_obstacle() or "it is there")
 pytestmark = [pytest.mark.gpu, needs_card, needs_native, pytest.mark.timeout(300)]
@@ -92,6 +97,57 @@ def test_steps_back_to_back_give_one_hash_for_every_policy(encoding):
             hashes.add(model.state.counts().hash)
     assert len(hashes) == 1
     assert hashes != {0}
+    assert model.state.counts().errors == 0
+
+
+def half_pinned(model: SmallModel) -> PinnedBuffer:
+    """A copy of the model's records of which the driver pins the first layer only."""
+    layer_bytes = model.shape.num_experts * model.shape.layout.record_bytes
+    plain = plain_buffer(LAYERS * layer_bytes)
+    plain.tensor.copy_(model.records.view(-1))
+    end = plain.tensor.data_ptr() + layer_bytes
+
+    def pin(address: int, num_bytes: int) -> None:
+        if address >= end:
+            raise RuntimeError("half is enough")
+        cuda._register(address, num_bytes)
+
+    return PinnedBuffer(plain, pin, cuda._unregister, layer_bytes)
+
+
+@pytest.mark.parametrize("encoding", ["bf16", "fp8_block"])
+def test_steps_when_half_of_the_layers_are_pinned_then_the_hash_is_the_same(encoding):
+    """The other half is pageable: the CPU serves it under every policy (case M-02)."""
+    shape = qwen3_30b(1, encoding, num_layers=LAYERS)
+    model = SmallModel(shape, num_slots=30, workers=8, device=torch.device("cuda"))
+    buffer = half_pinned(model)
+    assert buffer.pinned_bytes == model.records.nbytes // LAYERS
+    whole, hashes, link_units = model.records, [], []
+    model.records = buffer.tensor.view_as(whole)  # what the CPU reads; the same bytes
+    address = device_pointer(model.records.data_ptr())
+    half = [
+        model.kernels.bind(0, MoeLayerWeights(model.router, model.norm, address, EPS)),
+        model.kernels.bind(1, MoeLayerWeights(model.router, model.norm, 0, EPS)),
+    ]
+    with model.pool(THREADS) as pool:
+        for layers in (model.layers, half):
+            model.state.set_link(1, usable=layers is not half)
+            for policy in POLICIES:
+                model.state.set_policy(policy)
+                model.state.counters[-1] = 0
+                rng = random.Random(3)
+                for step in range(12):
+                    pool.wake()
+                    model.x.copy_(model.inputs(routes_of(model, rng, 40), step))
+                    for layer in layers * 4:
+                        model.kernels.launch(layer)
+                    model.kernels.launch_hash()
+                hashes.append(model.state.counts().hash)
+            link_units.append(model.state.counts().link_units)
+    buffer.close()  # every count has waited for the card
+    assert len(set(hashes)) == 1
+    assert hashes[0] != 0
+    assert link_units[1] > link_units[0] > 0
     assert model.state.counts().errors == 0
 
 

@@ -247,6 +247,35 @@ def test_layers_whose_records_the_link_cannot_read_are_left_to_the_cpu():
     assert model.x.isfinite().all()
 
 
+@pytest.mark.parametrize("policy", SOME_POLICIES)
+def test_steps_when_only_some_layers_have_a_link_then_the_hash_is_the_same(policy):
+    """Any policy; what the link brings is learned from layers that have one (case M-02)."""
+    hashes, shares = set(), []
+    for linked in ((0, 1, 2), (0,), ()):
+        model = SmallModel(small_shape(rows=2), policy, 5)
+        layers = [model.layers[layer] for layer in range(3)]
+        for layer in {0, 1, 2}.difference(linked):
+            model.state.set_link(layer, usable=False)
+            weights = MoeLayerWeights(model.router, model.norm, 0, EPS)
+            layers[layer] = model.kernels.bind(layer, weights)
+        rng = random.Random(5)
+        with model.pool(1):
+            for step in range(4):
+                model.x.copy_(model.inputs(random_routes(model, rng), step))
+                for layer in layers:
+                    model.kernels.launch(layer)
+                model.kernels.launch_hash()
+        counts = model.state.counts()
+        assert counts.errors == 0
+        hashes.add(counts.hash)
+        shares.append(float(model.state.clock.view(torch.float32)[3]))
+        tables = model.state.snapshot()
+        assert {record // 12 for record in tables.resident()} <= set(linked)
+    assert len(hashes) == 1
+    assert hashes != {0}
+    assert shares[2] == pytest.approx(policy.share)
+
+
 @pytest.mark.parametrize("mode", [MissMode.TWO_ENDED, MissMode.CPU_ONLY])
 def test_pool_when_it_does_not_answer_then_it_is_counted_and_asked_no_more(mode):
     """A dead pool is an error within the watchdog's time, never a hang: one wait for all layers."""

@@ -221,8 +221,12 @@ def test_attention_asks_flash_itself_where_torch_would(
     assert asked == [tokens == context] * direct
 
 
-def test_chunks_of_a_prompt_agree_with_the_whole_prompt():
-    """Two chunks, the second over the pages of the first, add what one chunk adds."""
+@pytest.mark.parametrize("tile", [0, 1, 4, 5, 11])
+def test_chunks_of_a_prompt_agree_with_the_whole_prompt(tile):
+    """Two chunks, the second over the pages of the first, add what one chunk adds.
+
+    Whatever tiles they are taken in, and the pages then hold the same keys and values.
+    """
     num_heads, num_kv, head_dim, hidden_size, tokens = 4, 2, 16, 40, 11
     device = torch.device(DEVICE)
     pages = torch.zeros(5 * 2 * 2 * PAGE * num_kv * head_dim, dtype=DTYPE, device=device)
@@ -233,12 +237,13 @@ def test_chunks_of_a_prompt_agree_with_the_whole_prompt():
     norm = draw(hidden_size, seed=16).abs().to(device, DTYPE)
     store = Pages(pages, num_kv, head_dim)
     parts = AttentionParts(1, norm, 1e-6, qkv, norms, num_heads, num_kv, output, store)
-    chunk, stream = CardAttentionChunk(parts), draw(tokens, hidden_size, seed=17).to(device)
+    stream = draw(tokens, hidden_size, seed=17).to(device)
     table = torch.tensor([[3, 1, 4]], device=device)
     blocks = torch.arange(4, device=device)
     frequencies = rotary_frequencies(head_dim, 10_000.0, torch.device("cpu"))
 
-    def add(begin, end):
+    def add(begin, end, tile_tokens=tile):
+        chunk = CardAttentionChunk(parts._replace(tile_tokens=tile_tokens))
         at = torch.arange(begin, end)
         slots = table[0].cpu()[at // PAGE] * PAGE + at % PAGE
         rows = KvRows(blocks, PAGE, slots.to(device), table, (end,))
@@ -248,7 +253,10 @@ def test_chunks_of_a_prompt_agree_with_the_whole_prompt():
         return part
 
     pieces = torch.cat([add(0, 6), add(6, tokens)])
-    whole = add(0, tokens)
+    stored = pages.clone()
+    pages.zero_()
+    whole = add(0, tokens, 0)
+    close(stored, pages.cpu())
     assert not torch.equal(whole, stream)
     close(pieces, whole.cpu())
 

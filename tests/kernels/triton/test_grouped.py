@@ -151,6 +151,20 @@ def test_merge_adds_to_what_is_there(name):
 
 
 @interpreted
+@pytest.mark.parametrize("name", ["reference", "triton"])
+def test_merge_into_a_narrow_stream_rounds_once(name):
+    """A residual stream in halves: the experts' sum is float32 until it meets it."""
+    layout = LAYOUTS["bf16"]
+    bank, kernel = Bank(layout, 4, seed=4), kernels(layout, FLOAT)[name]
+    x, ids, weights = case(layout, 6, 4, 3)
+    weights /= run(kernel, bank, x, ids, weights).abs().max()  # halves do not go far
+    alone = run(kernel, bank, x, ids, weights)
+    stream = torch.linspace(-3, 3, x.numel()).view_as(x).half()
+    added = run(kernel, bank, x, ids, weights, out=stream.clone())
+    assert torch.equal(added, (stream.float() + alone).half())
+
+
+@interpreted
 def test_activation_is_rounded_once_to_the_given_type():
     """Inputs and the activation are halves here, sums are float32, as in the reference."""
     layout = LAYOUTS["fp8"]

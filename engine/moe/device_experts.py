@@ -19,7 +19,7 @@ from engine.memory.bandwidth import Rates
 from engine.moe.arena import ExpertArena
 from engine.moe.cache import ResizeOutcome
 from engine.moe.device_prefill import DevicePrefill
-from engine.moe.device_residency import DeviceResidency, prompt_uses
+from engine.moe.device_residency import DeviceResidency
 from engine.moe.device_warm_up import WarmUp
 from engine.moe.executor import MoeCounters
 from engine.moe.heat import Heat
@@ -100,6 +100,8 @@ class DeviceExperts:
             undo.callback(self._warm.close)
             self._mirror = _Mirror(parts.state, device)
             undo.callback(self._mirror.close)
+            self._counter = parts.prefill.counter(parts.state.top_k)
+            undo.callback(self._counter.close)
             self._apply()
             self._owned = undo.pop_all()
 
@@ -245,6 +247,7 @@ class DeviceExperts:
             # Who loses no slot to others need not be read for that.
             chooses = last_chunk and not residency.has_room_for_all
             self._parts.prefill.start(num_tokens, top_k, chooses)
+            self._counter.start(num_tokens)
         except LOST_ERRORS as problem:
             raise DeviceError(str(problem), "Restart the engine.") from problem
         except BaseException:
@@ -267,16 +270,14 @@ class DeviceExperts:
         if phase != "prefill":
             raise InternalError("A captured step decodes on this device.")
         residency, prefill = self._parts.residency, self._parts.prefill
-        num_tokens, top_k = routing.ids.shape
         try:
-            if not residency.has_room_for_all:
-                uses = prompt_uses(routing.ids, self._parts.pool.num_experts)
-                residency.credit(moe_layer, uses.uses, num_tokens)
-                routed = [expert for expert, count in enumerate(uses.counts) if count]
-                prefill.note_routes(moe_layer, num_tokens, top_k, routed)
-            prefill.add(moe_layer, inputs, routing, hidden)
+            # Where all find a slot there is nothing to choose, and so nothing to count.
+            chooses = not residency.has_room_for_all
+            counted = self._counter.count(routing.ids) if chooses else None
+            prefill.add(moe_layer, inputs, routing, hidden, counted)
             if moe_layer + 1 == self._parts.pool.num_layers:
                 residency.commit()
+                self._counter.end()
         except LOST_ERRORS as problem:
             raise DeviceError(str(problem), "Restart the engine.") from problem
         except BaseException:

@@ -6,8 +6,11 @@ same way wherever they lie, this decides what is copied beforehand. Called by
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 # A copy costs about 5 us beside its bytes (44 GB/s at 1 MiB, 10 GB/s at 64 KiB of a link of 53), in
 # which a link carries some 256 KiB: a shorter gap between two records is copied along.
@@ -23,17 +26,20 @@ VARIETY = 0.37
 INFORMATIVE = (0.02, 0.98)  # shares of the missing experts; those beyond are bounds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
-    """Experts [first, first + count) of a layer, copied at once to the ring from `place` on."""
+    """Experts [first, first + count) of a layer, copied at once to the ring from `place` on.
+
+    Nobody changes one. A frozen one takes several times as long to make, and a prompt's first copy
+    waits until hundreds are made.
+    """
 
     first: int
     count: int
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Records that are waited for together.
 
     Attributes:
@@ -51,29 +57,29 @@ class Group:
     after: int
 
 
-def coalesce(experts: Sequence[int], record_bytes: int) -> tuple[tuple[int, int], ...]:
-    """Join ascending experts to runs (first, count), over gaps that cost less than a copy."""
-    runs: list[tuple[int, int]] = []
+def coalesce(experts: Sequence[int], record_bytes: int, place: int = 0) -> tuple[Run, ...]:
+    """Join ascending experts to runs, over gaps that cost less than a copy.
+
+    The runs go to the ring from `place` on, one behind the other.
+    """
+    if not experts:
+        return ()
+    reach = _reach(record_bytes)
+    runs: list[Run] = []
+    first = last = experts[0]
     for expert in experts:
-        _join(runs, expert, _bridged(runs, expert, record_bytes))
+        if expert - last > reach:
+            count = last + 1 - first
+            runs.append(Run(first, count, place))
+            first, place = expert, place + count
+        last = expert
+    runs.append(Run(first, last + 1 - first, place))
     return tuple(runs)
 
 
-def _bridged(runs: Sequence[tuple[int, int]], expert: int, record_bytes: int) -> int | None:
-    """Return the records between the last run and an expert that continues it, None if none does.
-
-    A gap is copied along where that costs less than a copy of its own.
-    """
-    gap = expert - sum(runs[-1]) if runs else 0
-    return gap if runs and gap <= BRIDGE_BYTES // record_bytes else None
-
-
-def _join(runs: list[tuple[int, int]], expert: int, gap: int | None) -> None:
-    """Continue the last run over a gap, or begin one."""
-    if gap is None:
-        runs.append((expert, 1))
-    else:
-        runs[-1] = (runs[-1][0], runs[-1][1] + gap + 1)
+def _reach(record_bytes: int) -> int:
+    """Return how far on an expert may lie that continues a run: 1 = only the next one."""
+    return 1 + BRIDGE_BYTES // record_bytes
 
 
 def plan_groups(
@@ -85,84 +91,64 @@ def plan_groups(
     first records are computed while its last ones are copied; two layers that fit together are
     there together. A larger layer passes in groups of half the ring.
 
+    The experts of a layer ascend. A prompt's first copy waits for this, so that nothing is called
+    for each expert.
+
     Returns: groups in the order of their copies; each missing expert is in exactly one.
     """
-    planner = _Ring(record_bytes, ring_records)
+    if ring_records < 2:
+        raise ValueError(f"a ring of {ring_records} records")
+    groups: list[Group] = []
+    until = [0] * ring_records  # of each place: groups [0, until) hold the last one that lies there
+    head = 0
     for layer, experts in enumerate(missing, first_layer):
-        planner.add(layer, experts)
-    return tuple(planner.groups)
+        offsets = _offsets(experts, record_bytes)
+        pieces = _pieces(offsets, record_bytes, ring_records)
+        together = sum(offsets[end - 1] + 1 - offsets[begin] for begin, end in pieces)
+        if together <= ring_records < head + together:
+            head = 0
+        for begin, end in pieces:
+            size = offsets[end - 1] + 1 - offsets[begin]
+            if head + size > ring_records:
+                head = 0
+            shift, inside = head - offsets[begin], tuple(experts[begin:end])
+            places = tuple([offset + shift for offset in offsets[begin:end]])
+            runs = coalesce(inside, record_bytes, head)
+            after = max(until[head : head + size])
+            groups.append(Group(layer, inside, places, runs, after))
+            until[head : head + size] = [len(groups)] * size
+            head += size
+    return tuple(groups)
 
 
-class _Ring:
-    """The ring while groups are laid out."""
-
-    def __init__(self, record_bytes: int, size: int) -> None:
-        if size < 2:
-            raise ValueError(f"a ring of {size} records")
-        self._record_bytes, self._size = record_bytes, size
-        self._head = 0
-        self._spans: list[tuple[int, int]] = []  # of each group: [begin, end)
-        self.groups: list[Group] = []
-
-    def add(self, layer: int, experts: Sequence[int]) -> None:
-        pieces = self._pieces(experts)
-        together = sum(map(_records, pieces))
-        if together <= self._size and self._head + together > self._size:
-            self._head = 0
-        for piece in pieces:
-            self._place(layer, experts, piece)
-
-    def _pieces(self, experts: Sequence[int]) -> list[list[tuple[int, int]]]:
-        """Cut a layer's runs into groups of about equal size; none begins or ends in a gap."""
-        total = sum(count for _, count in coalesce(experts, self._record_bytes))
-        wanted = min(MAX_GROUPS, max(1, total * self._record_bytes // GROUP_BYTES))
-        limit = max(1, -(-total // wanted))
-        if total > self._size:
-            limit = min(limit, self._size // 2)
-        pieces: list[list[tuple[int, int]]] = []
-        runs: list[tuple[int, int]] = []
-        size = 0  # of the runs
-        for expert in experts:
-            gap = _bridged(runs, expert, self._record_bytes)
-            if runs and size + 1 + (gap or 0) > limit:
-                pieces.append(runs)
-                runs, size, gap = [], 0, None
-            _join(runs, expert, gap)
-            size += 1 + (gap or 0)
-        if runs:
-            pieces.append(runs)
-        return pieces
-
-    def _place(self, layer: int, experts: Sequence[int], piece: list[tuple[int, int]]) -> None:
-        size = _records(piece)
-        if self._head + size > self._size:
-            self._head = 0
-        begin, wanted = self._head, set(experts)
-        place_of: dict[int, int] = {}
-        runs: list[Run] = []
-        for first, count in piece:
-            runs.append(Run(first, count, self._head))
-            place_of.update((first + i, self._head + i) for i in range(count))
-            self._head += count
-        end = self._head
-        overlapping = (
-            number + 1
-            for number, (start, stop) in enumerate(self._spans)
-            if start < end and begin < stop
-        )
-        after = max(overlapping, default=0)
-        inside = [expert for expert in place_of if expert in wanted]
-        places = tuple(place_of[expert] for expert in inside)
-        self._spans.append((begin, end))
-        self.groups.append(Group(layer, tuple(inside), places, tuple(runs), after))
+def _offsets(experts: Sequence[int], record_bytes: int) -> Sequence[int]:
+    """Return which record of a layer's runs, one behind the other, each expert's is."""
+    reach = _reach(record_bytes)
+    if reach == 1 or not experts:
+        return range(len(experts))
+    steps = [b - a if b - a <= reach else 1 for a, b in pairwise(experts)]
+    return list(accumulate(steps, initial=0))
 
 
-def _records(piece: Sequence[tuple[int, int]]) -> int:
-    return sum(count for _, count in piece)
+def _pieces(offsets: Sequence[int], record_bytes: int, ring_records: int) -> list[tuple[int, int]]:
+    """Cut a layer into groups [begin, end) of about equal size; none begins or ends in a gap."""
+    if not offsets:
+        return []
+    total = offsets[-1] + 1
+    wanted = min(MAX_GROUPS, max(1, total * record_bytes // GROUP_BYTES))
+    limit = -(-total // wanted)
+    if total > ring_records:
+        limit = min(limit, ring_records // 2)
+    pieces: list[tuple[int, int]] = []
+    begin = 0
+    while begin < len(offsets):
+        end = bisect_left(offsets, offsets[begin] + limit, begin)
+        pieces.append((begin, end))
+        begin = end
+    return pieces
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(NamedTuple):
     """Ranks [first, last) of a layer that become available together.
 
     `group` is the number of the group that brings them; None = they are resident.
@@ -215,7 +201,9 @@ def plan_layer(
         experts += group.experts
         places += group.places
         portions.append(Portion(first, len(experts), number))
-    nowhere = sorted(set(range(num_experts)).difference(experts))
+    nowhere: Sequence[int] = ()
+    if len(experts) < num_experts:  # of a streamed layer all lie somewhere
+        nowhere = sorted(set(range(num_experts)).difference(experts))
     return LayerPlan((*experts, *nowhere), tuple(resident.values()), tuple(places), tuple(portions))
 
 
@@ -315,6 +303,9 @@ def hotness(routes: Sequence[Sequence[int]]) -> dict[int, float]:
     """
     heat: dict[int, float] = {}
     for age, token in enumerate(reversed(routes)):
+        weight = 0.5 ** (age / 16)
         for expert in token:
-            heat[expert] = heat.get(expert, 0.0) + 0.5 ** (age / 16)
-    return dict(sorted(heat.items(), key=lambda item: (-item[1], item[0])))
+            heat[expert] = heat.get(expert, 0.0) + weight
+    ascending = sorted(heat)  # equal ones stay in this order
+    hottest_first = sorted(ascending, key=heat.__getitem__, reverse=True)
+    return {expert: heat[expert] for expert in hottest_first}

@@ -32,6 +32,7 @@ from engine.moe.device_planner import (
 )
 from engine.moe.device_stream import LinkWatch, PassTables, RecordStream
 from engine.moe.pool import ExpertPool
+from engine.moe.prompt_routes import Counted, RouteCounter, Routes
 from engine.moe.router import TILE_TOKENS, Inputs, Routing
 from kernels.cuda.residency import NO_SLOT
 from kernels.device.base import Device
@@ -55,11 +56,15 @@ class Residency(Protocol):
         """Return a slot's bytes, uint8 [record_bytes]."""
         ...
 
+    def credit(self, moe_layer: int, uses: NDArray[np.float32], num_tokens: int) -> None:
+        """Count a chunk's routes to one layer's experts, [E]; before that layer's `admit`."""
+        ...
+
     def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
         """Give slots to records of one layer, hottest first; 0 = only a free slot will do.
 
-        Called layer by layer, up to four times each, for records that are not resident; the caller
-        fills what it gets at once, on the compute queue. Only slots that are free, or whose record
+        Called layer by layer, for records that are not resident; the caller fills what it gets on
+        the compute queue, behind what reads those slots. Only slots that are free, or whose record
         is colder and of this layer: later ones were planned with theirs.
 
         Returns: record -> slot, for any of them.
@@ -165,21 +170,19 @@ class DevicePrefill:
         if not num_missing:
             self._complete = slots
 
-    def note_routes(
-        self, moe_layer: int, num_tokens: int, top_k: int, routed: Sequence[int]
+    def add(
+        self,
+        moe_layer: int,
+        inputs: Inputs,
+        routing: Routing,
+        out: Tensor,
+        counted: Counted | None = None,
     ) -> None:
-        """Learn from the experts that a chunk routes; each layer once, before its `forward`."""
-        pool, resident = self._pool, self._resident[moe_layer]
-        self._routed += sum(expert not in resident for expert in routed)
-        if moe_layer + 1 == pool.num_layers and self._missing:
-            share = self._routed / self._missing
-            self.rates = self.rates.with_routes(num_tokens, top_k, pool.num_experts, share)
-
-    def add(self, moe_layer: int, inputs: Inputs, routing: Routing, out: Tensor) -> None:
         """Add one layer's experts' output to `out`. Layers come in order.
 
         A tile's inputs are asked for before its rows of `out` change, which may be what they are
-        made from.
+        made from. `counted` are the routes on their way to the host: the residency is credited with
+        them, and the choice of loading learns from them; None = nobody has counted them.
 
         Shapes: inputs of T tokens, routing [T, K], out [T, H] of any float type, contiguous.
         Raises: ValueError for a layer whose turn it is not.
@@ -187,10 +190,15 @@ class DevicePrefill:
         if moe_layer != self._next_layer or moe_layer >= self._pool.num_layers:
             raise ValueError(f"layer {moe_layer} is not the next one ({self._next_layer})")
         self._next_layer = self._pool.num_layers  # if it fails, the chunk is over
+        learned = _Learned(counted, lambda routes: self._learn(moe_layer, routing, routes))
         if self._demand:
-            self._open_demand(moe_layer, routing)
-        self._compute(moe_layer, inputs, routing, out)
+            self._open_demand(moe_layer, routing, learned)
+        self._compute(moe_layer, inputs, routing, out, learned)
         self._next_layer = moe_layer + 1
+
+    def counter(self, top_k: int) -> RouteCounter:
+        """Return what counts routes for `add`; the caller closes it."""
+        return RouteCounter(self._device, self._pool.num_experts, top_k, self._options.warm_tokens)
 
     def prepare(self, top_k: int, dtype: torch.dtype) -> None:
         """Compute a route for each length of chunk that has its own kernels: they are compiled now.
@@ -250,16 +258,38 @@ class DevicePrefill:
         self._tables.write(first_layer, experts, addresses)
         stream.open(groups, self._tables)
 
-    def _open_demand(self, moe_layer: int, routing: Routing) -> None:
+    def _learn(self, moe_layer: int, routing: Routing, routes: Routes) -> None:
+        """Credit the residency, and note how much of what was missing a chunk routes."""
+        pool, resident = self._pool, self._resident[moe_layer]
+        num_tokens, top_k = routing.ids.shape
+        self._residency.credit(moe_layer, routes.uses, num_tokens)
+        self._routed += sum(expert not in resident for expert in routes.routed)
+        if moe_layer + 1 == pool.num_layers and self._missing:
+            share = self._routed / self._missing
+            self.rates = self.rates.with_routes(num_tokens, top_k, pool.num_experts, share)
+
+    def _open_demand(self, moe_layer: int, routing: Routing, learned: "_Learned") -> None:
         """Read a layer's routes on the host, and copy what they miss."""
-        routed = set(routing.ids.flatten().tolist())
+        routes = learned.routes()
+        routed = set(routing.ids.flatten().tolist() if routes is None else routes.routed)
         self.rates = self._watch.learn_layer(self.rates, moe_layer, self._pool.num_layers)
         self._open(moe_layer, [sorted(routed.difference(self._resident[moe_layer]))])
 
-    def _compute(self, moe_layer: int, inputs: Inputs, routing: Routing, out: Tensor) -> None:
-        """Compute a layer portion by portion, tile by tile."""
+    def _compute(
+        self,
+        moe_layer: int,
+        inputs: Inputs,
+        routing: Routing,
+        out: Tensor,
+        learned: "_Learned",
+    ) -> None:
+        """Compute a layer portion by portion, tile by tile.
+
+        What the host waits for is read once compute is queued: behind the first portion if there is
+        one tile, else behind all.
+        """
         plan, num_tokens = self._layers[moe_layer], routing.ids.shape[0]
-        heat = self._heat(plan, routing)
+        slots: Mapping[int, int] | None = None
         table = self._tables.of(moe_layer, lambda rank: self._view(plan, rank))
         tiles = tile_bounds(num_tokens, self._tile_tokens or num_tokens)
         everything = (Portion(0, plan.num_available, None),)
@@ -271,38 +301,46 @@ class DevicePrefill:
                     self._stream.wait(portion.group)
                 task.compute(portion.first, portion.last)
                 if len(tiles) == 1:
-                    self._hand_over(moe_layer, plan, portion, heat)
+                    if slots is None:
+                        slots = self._admit(moe_layer, plan, routing, learned)
+                    self._hand_over(plan, portion, slots)
             task.merge(routing.weights[begin:end], out[begin:end])
-        if len(tiles) > 1:
+        if slots is None:
+            slots = self._admit(moe_layer, plan, routing, learned)
             for portion in plan.portions:
-                self._hand_over(moe_layer, plan, portion, heat)
+                self._hand_over(plan, portion, slots)
 
-    def _heat(self, plan: LayerPlan, routing: Routing) -> Mapping[int, float] | None:
-        """Read how hot the last tokens' experts are; None if none could move to a slot."""
-        if not (plan.places and self._options.warm_tokens):
-            return None
-        if not self._warm:
-            return {}
-        return hotness(routing.ids[-self._options.warm_tokens :].tolist())
-
-    def _hand_over(
-        self, moe_layer: int, plan: LayerPlan, portion: Portion, heat: Mapping[int, float] | None
-    ) -> None:
-        """Move experts of a group to the slots they get, and give its places back.
+    def _admit(
+        self, moe_layer: int, plan: LayerPlan, routing: Routing, learned: "_Learned"
+    ) -> Mapping[int, int]:
+        """Return the slots that a layer's staged experts get, by rank.
 
         All are offered, not only the hot ones: a free slot costs nothing while they lie here.
         """
+        routes, window = learned.routes(), self._options.warm_tokens
+        if not (plan.places and window):
+            return {}
+        heat: Mapping[int, float] = {}
+        if self._warm:
+            heat = hotness((routing.ids[-window:] if routes is None else routes.last).tolist())
+        first, base = len(plan.slots), moe_layer * self._pool.num_experts
+        staged = plan.experts[first : plan.num_available]
+        ranks = {base + expert: rank for rank, expert in enumerate(staged, first)}
+        hot = ((heat.get(record - base, 0.0), record) for record in ranks)
+        offered = sorted(hot, key=lambda one: (-one[0], one[1]))
+        admitted = self._residency.admit(
+            [record for _, record in offered], [hotness for hotness, _ in offered]
+        )
+        return {ranks[record]: slot for record, slot in admitted.items()}
+
+    def _hand_over(self, plan: LayerPlan, portion: Portion, slots: Mapping[int, int]) -> None:
+        """Move experts of a group to the slots they get, and give its places back."""
         if portion.group is None:
             return
-        base = moe_layer * self._pool.num_experts
-        ranks = {base + plan.experts[r]: r for r in range(portion.first, portion.last)}
-        if heat is not None:
-            hot = {record: heat.get(record - base, 0.0) for record in ranks}
-            offered = dict(sorted(hot.items(), key=lambda one: (-one[1], one[0])))
-            admitted = self._residency.admit([*offered], [*offered.values()])
-            for record, slot in admitted.items():
-                staged = self._view(plan, ranks[record])
-                self._residency.slot(slot).copy_(staged, non_blocking=True)
+        for rank in range(portion.first, portion.last):
+            if rank in slots:
+                staged = self._view(plan, rank)
+                self._residency.slot(slots[rank]).copy_(staged, non_blocking=True)
         self._stream.give_back(portion.group)
 
     def _view(self, plan: LayerPlan, rank: int) -> Tensor:
@@ -310,3 +348,18 @@ class DevicePrefill:
         if place is not None:
             return self._stream.view(place)
         return self._residency.slot(plan.slots[rank])
+
+
+class _Learned:
+    """A layer's routes: waited for and learned from once, when somebody asks."""
+
+    def __init__(self, counted: Counted | None, learn: Callable[[Routes], None]) -> None:
+        self._counted, self._learn = counted, learn
+        self._routes: Routes | None = None
+
+    def routes(self) -> Routes | None:
+        """Return them; None if nobody has counted."""
+        if self._routes is None and self._counted is not None:
+            self._routes = self._counted.read()
+            self._learn(self._routes)
+        return self._routes

@@ -6,21 +6,18 @@ written back here as a whole. Knows slots and worth, not tokens or copies. Calle
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from engine.moe.arena import ExpertArena
+from engine.moe.prompt_routes import PROMPT_LOSS
 from engine.moe.slots import SlotId
 from kernels.cuda.moe_state import MoeState
 from kernels.cuda.residency import FREE, NO_SLOT, Residency
 
 PROMPT_USE = 0.3  # of a use in decode: prompts name what replies do not go on with
-PROMPT_LOSS = 0.99  # what a use still counts once a further token of the prompt was read
-_WHOLE = 1024.0  # a use in fixed point: sums are then the same in any order
-_ROUTE = 2.0**30  # above what the uses of the longest chunk add up to
 _LEAST_SCORE = np.float32(2.0**-100)  # of what was ever used
 
 
@@ -65,7 +62,9 @@ class DeviceResidency:
         """Return a slot's bytes, uint8 [record_bytes]."""
         return self._arena.slot(SlotId(slot))
 
-    def credit(self, moe_layer: int, uses: Sequence[float], num_tokens: int) -> None:
+    def credit(
+        self, moe_layer: int, uses: Sequence[float] | NDArray[np.float32], num_tokens: int
+    ) -> None:
         """Count a prompt's routes to one layer's experts, so that hot ones keep their slots.
 
         `uses` are sums over the prompt's tokens, each weighing `PROMPT_LOSS` less than the next;
@@ -167,26 +166,3 @@ def _evict(tables: Residency, record: int) -> int:
     slot = int(tables.slot_of[record])
     tables.owner[slot], tables.slot_of[record], tables.valid[record] = FREE, NO_SLOT, 0
     return slot
-
-
-class PromptUses(NamedTuple):
-    """What a prompt chunk routes in one layer, by expert.
-
-    Attributes:
-        uses: routes, each weighing less the earlier its token.
-        counts: routes.
-    """
-
-    uses: list[float]
-    counts: list[int]
-
-
-def prompt_uses(ids: torch.Tensor, num_experts: int) -> PromptUses:
-    """Return the uses of a layer's experts. Waits for the router. Shapes: ids [T, K]."""
-    num_tokens, top_k = ids.shape
-    ages = torch.arange(num_tokens - 1, -1, -1, device=ids.device)
-    # One sum for both: a route weighs at most _WHOLE, and a double holds 2^53 of them.
-    weights = (PROMPT_LOSS**ages * _WHOLE).round().to(torch.float64) + _ROUTE
-    sums = torch.bincount(ids.flatten(), weights.repeat_interleave(top_k), minlength=num_experts)
-    counts, uses = zip(*(divmod(both, _ROUTE) for both in sums.tolist()), strict=True)
-    return PromptUses([use / _WHOLE for use in uses], [int(count) for count in counts])

@@ -110,14 +110,18 @@ class RecordStream:
             self._landed.append(self._queue(group))
 
     def _queue(self, group: Group) -> Event:
-        """Queue a group's runs; returns the end of the last."""
-        after = event = self._read[group.after - 1] if group.after else self._start
-        source = self._pool.layer(group.layer)
-        for run in group.runs:
-            target = self._places[run.place : run.place + run.count]
-            part = source[run.first : run.first + run.count]
-            event = self._copies.copy(target, part, after)
-            self.meter.add(event, part.numel())
+        """Queue a group's runs; returns the end of the last. A group has one run at least."""
+        after = self._read[group.after - 1] if group.after else self._start
+        source, places = self._pool.layer(group.layer), self._places
+        pairs = [
+            (
+                places[run.place : run.place + run.count],
+                source[run.first : run.first + run.count],
+            )
+            for run in group.runs
+        ]
+        event = self._copies.copy_all(pairs, after)
+        self.meter.add(event, sum(part.numel() for _, part in pairs))
         return event
 
 

@@ -7,6 +7,7 @@ scheduler's. Called by `engine.scheduler` on one thread.
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -287,37 +288,54 @@ class ModelRunner:
         return sampler
 
     def _batch(self, phase: Literal["prefill", "decode"], works: Sequence[RowWork]) -> ForwardBatch:
-        ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        for work in works:
-            ids += work.tokens or (-1,)
-            places = range(work.start, work.context_tokens)
-            positions += places
-            slots += [work.pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for p in places]
-        rows = [work.row for work in works] if phase == "decode" else []
+        return self._prompt_batch(works[0]) if phase == "prefill" else self._reply_batch(works)
+
+    def _prompt_batch(self, work: RowWork) -> ForwardBatch:
+        """Build a chunk's batch. Thousands of tokens: Python touches none of them one by one."""
+        first, end = work.start, work.context_tokens
+        pages = np.array(work.pages[first // PAGE_TOKENS : -(-end // PAGE_TOKENS)], np.int64)
+        slots = (pages[:, np.newaxis] * PAGE_TOKENS + np.arange(PAGE_TOKENS)).reshape(-1)
+        packed = np.empty((3, work.num_tokens), np.int64)
+        packed[0] = np.fromiter(work.tokens, np.int64, work.num_tokens)
+        packed[1] = np.arange(first, end)
+        packed[2] = slots[first % PAGE_TOKENS :][: work.num_tokens]
         # one copy to the device for all of them
-        packed = torch.tensor(ids + positions + slots + rows).to(self._device, non_blocking=True)
-        count = len(ids)
-        given, at, into = packed[: 3 * count].view(3, count).unbind(0)
-        row_ids = packed[3 * count :]
-        if phase == "decode" and -1 in ids:
+        ids, at, into = torch.from_numpy(packed).to(self._device, non_blocking=True).unbind(0)
+        return ForwardBatch(
+            phase="prefill",
+            token_ids=ids,
+            positions=at,
+            kv_slots=into,
+            page_tables=self._page_tables([work]),
+            context_lens=(end,),
+            logit_rows=(work.num_tokens - 1,) if work.sample else (),
+        )
+
+    def _reply_batch(self, works: Sequence[RowWork]) -> ForwardBatch:
+        """Build a decode step's batch; few rows, for which a list is the shortest way."""
+        ids = [token for work in works for token in work.tokens or (-1,)]
+        at = [work.start for work in works]
+        slots = [
+            work.pages[work.start // PAGE_TOKENS] * PAGE_TOKENS + work.start % PAGE_TOKENS
+            for work in works
+        ]
+        rows = [work.row for work in works]
+        # one copy to the device for all of them
+        packed = torch.tensor([ids, at, slots, rows]).to(self._device, non_blocking=True)
+        given, positions, into, row_ids = packed.unbind(0)
+        if -1 in ids:
             last = self._last_ids.index_select(0, row_ids)
             given = (
                 last if not any(work.tokens for work in works) else given.where(given >= 0, last)
             )
-        if phase == "decode":
-            wanted = tuple(i for i, work in enumerate(works) if work.sample)
-        else:
-            wanted = (count - 1,) if works[0].sample else ()
         return ForwardBatch(
-            phase=phase,
+            phase="decode",
             token_ids=given,
-            positions=at,
+            positions=positions,
             kv_slots=into,
             page_tables=self._page_tables(works),
             context_lens=tuple(work.context_tokens for work in works),
-            logit_rows=wanted,
+            logit_rows=tuple(i for i, work in enumerate(works) if work.sample),
         )
 
     def _page_tables(self, works: Sequence[RowWork]) -> Tensor:
@@ -328,7 +346,8 @@ class ModelRunner:
                 raise ValueError(f"a page lies beyond the {self._kv.num_pages} there are")
             width = max(map(len, key))
             padded = [pages + (0,) * (width - len(pages)) for pages in key]
-            self._tables = torch.tensor(padded).to(self._device, non_blocking=True)
+            tables = torch.from_numpy(np.array(padded, np.int64))
+            self._tables = tables.to(self._device, non_blocking=True)
             self._table_key = key
         return self._tables
 

@@ -168,6 +168,11 @@ class MoeState:
         self.clock.view(torch.float32)[3] = policy.share
 
     @property
+    def top_k(self) -> int:
+        """Experts of a route."""
+        return self._shape.top_k
+
+    @property
     def num_slots(self) -> int:
         """Slots that may hold something."""
         return self._num_slots

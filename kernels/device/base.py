@@ -5,7 +5,7 @@ torch operations run on) and *copies*. Nothing orders the two but `record`, `aft
 on a CPU they collapse into plain calls, which is a legal schedule of the same contract.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -161,6 +161,15 @@ class CopyStream(Protocol):
         """Queue one copy, which starts once `after` has passed. Returns the event of its end.
 
         Shapes: equal and contiguous.
+        """
+        ...
+
+    def copy_all(
+        self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], after: Event | None = None
+    ) -> Event:
+        """Queue copies (target, source), one at least, as `copy` does: what one costs is paid once.
+
+        Returns: the event of the last one's end; its seconds are those of all.
         """
         ...
 

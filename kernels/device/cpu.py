@@ -6,7 +6,7 @@ Compute is done when a torch call returns, so events of compute have always pass
 
 import mmap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -69,7 +69,7 @@ class CpuDevice:
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> PassedEvent:
         """Copy now."""
-        return PassedEvent(_timed_copy(dst, src, after))
+        return PassedEvent(_timed_copies(((dst, src),), after))
 
     def stream(self) -> CopyStream:
         """Open a copy thread."""
@@ -230,16 +230,22 @@ class _CopyThread:
     def copy(
         self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None
     ) -> _ThreadEvent:
-        return _ThreadEvent(self._worker.submit(_timed_copy, dst, src, after))
+        return self.copy_all(((dst, src),), after)
+
+    def copy_all(
+        self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], after: Event | None = None
+    ) -> _ThreadEvent:
+        return _ThreadEvent(self._worker.submit(_timed_copies, pairs, after))
 
     def close(self) -> None:
         self._worker.shutdown()
 
 
-def _timed_copy(dst: torch.Tensor, src: torch.Tensor, after: Event | None) -> float:
-    """Copy once `after` has passed; returns the copy's own seconds."""
+def _timed_copies(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], after: Event | None) -> float:
+    """Copy once `after` has passed; returns the copies' own seconds."""
     if after is not None:
         after.synchronize()
     start = time.perf_counter()
-    dst.copy_(src)
+    for dst, src in pairs:
+        dst.copy_(src)
     return time.perf_counter() - start

@@ -5,6 +5,7 @@ Source: semantics of CUDA streams and events as torch exposes them.
 """
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 
 import torch
@@ -203,6 +204,11 @@ class _SideStream:
         self._stream = cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def copy(self, dst: torch.Tensor, src: torch.Tensor, after: Event | None = None) -> _CudaEvent:
+        return self.copy_all(((dst, src),), after)
+
+    def copy_all(
+        self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], after: Event | None = None
+    ) -> _CudaEvent:
         if isinstance(after, _CudaEvent):
             self._stream.wait_event(after.end)
         elif after is not None:
@@ -210,8 +216,9 @@ class _SideStream:
         start, end = _timed_event(), _timed_event()
         with cuda.stream(self._stream):
             start.record(self._stream)
-            # Pageable sources make this call block; the order stays the same.
-            dst.copy_(src, non_blocking=True)
+            for dst, src in pairs:
+                # Pageable sources make this call block; the order stays the same.
+                dst.copy_(src, non_blocking=True)
             end.record(self._stream)
         return _CudaEvent(end, start)
 

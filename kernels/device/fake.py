@@ -5,7 +5,7 @@ numbers. Every call is written down in `calls`.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -177,6 +177,11 @@ class _FakeStream:
         event = FakeEvent(self._run_to)
         self._queue.append((dst, src, after, event))
         return event
+
+    def copy_all(
+        self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], after: Event | None = None
+    ) -> FakeEvent:
+        return [self.copy(dst, src, after) for dst, src in pairs][-1]
 
     def drain(self) -> None:
         while self._queue:

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.moe.device_experts import STORE_PART
-from engine.moe.device_planner import PrefillRates, hotness, plan_groups, prefers_demand
+from engine.moe.device_planner import PrefillRates, hotness, prefers_demand
 from engine.moe.device_prefill import PrefillOptions
-from engine.moe.device_residency import PROMPT_LOSS, PROMPT_USE
+from engine.moe.device_residency import PROMPT_USE
+from engine.moe.prompt_routes import PROMPT_LOSS
 from kernels.cuda.moe_state import NUM_VICTIMS, MoePolicy
 from kernels.cuda.residency import FREE, NO_SLOT
 
@@ -220,16 +221,13 @@ class Replay:
         if prefers_demand(tokens, top_k, experts, bytes_a_layer, PrefillRates()):
             used = [set(routes[:, layer].ravel().tolist()) for layer in range(self._layers)]
             missing = [[e for e in m if e in u] for m, u in zip(missing, used, strict=True)]
-        groups = plan_groups(missing, record_bytes, 2 * experts)
         last = routes[-PrefillOptions().warm_tokens :]
         for layer in range(self._layers):
             self._ranking.read(layer * experts, routes[:, layer], experts, self._tick)
             heat = hotness(last[:, layer].tolist())
             all_free = np.flatnonzero(self.owner == FREE).tolist()
             free = deque(all_free[: -(-len(all_free) // (self._layers - layer))])
-            for group in groups:
-                if group.layer == layer:
-                    self._admit(layer, group.experts, heat, free)
+            self._admit(layer, missing[layer], heat, free)
         self._victims = []
 
     def step(self, routes: NDArray[np.int64]) -> None:
@@ -356,8 +354,9 @@ class Replay:
             if self.slot_of[part] == NO_SLOT
         ]
         wanted.sort(key=lambda p: (-heat.get(p // parts - base, 0.0), -levels[p // parts]))
-        owner = self.owner // parts
-        may_go = (self.owner != FREE) & (owner < base + self._experts) & ~np.isin(owner, offered)
+        owner = np.where(self.owner == FREE, FREE, self.owner // parts)
+        mine = (owner >= base) & (owner < base + self._experts)
+        may_go = mine & ~np.isin(owner, offered)
         slots = np.flatnonzero(may_go)
         victims = iter(slots[np.lexsort((self.owner[slots], self._keys()[slots]))].tolist())
         for part in wanted:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.moe.arena import ExpertArena
-from engine.moe.device_planner import hotness, plan_groups
-from engine.moe.device_residency import DeviceResidency, prompt_uses
+from engine.moe.device_planner import hotness
+from engine.moe.device_residency import DeviceResidency
+from engine.moe.prompt_routes import prompt_uses
 from kernels.cuda.moe_state import MissMode, MoePolicy, MoeState
 from kernels.cuda.residency import FREE, NO_SLOT, Eviction
 from kernels.device.cpu import CpuDevice
@@ -21,7 +22,6 @@ from tests.kernels.cuda.moe_support import SmallModel, needs_native, small_shape
 from tests.kernels.emulator import needs_emulator
 from tests.perf.replay import StepModel, main, read_conversations, replay
 from tests.perf.replay_tables import (
-    UNIT_BYTES,
     Conversation,
     Frequency,
     Ranking,
@@ -110,16 +110,13 @@ def read_by_host(host: DeviceResidency, routes: np.ndarray) -> None:
     """What `DevicePrefill` asks of the residency when it streams a prompt."""
     host.begin()
     missing = [np.flatnonzero(slots == NO_SLOT).tolist() for slots in host.slots()]
-    groups = plan_groups(missing, UNIT_BYTES, 2 * EXPERTS)
     for layer in range(LAYERS):
         ids = torch.from_numpy(routes[:, layer])
-        host.credit(layer, prompt_uses(ids, EXPERTS).uses, len(routes))
+        host.credit(layer, prompt_uses(ids, EXPERTS, CpuDevice()).uses, len(routes))
         heat = hotness(routes[-64:, layer].tolist())
-        for group in groups:
-            if group.layer == layer:
-                hot = {e: heat.get(e, 0.0) for e in group.experts}
-                order = sorted(hot, key=lambda e: (-hot[e], e))
-                host.admit([layer * EXPERTS + e for e in order], [hot[e] for e in order])
+        hot = {e: heat.get(e, 0.0) for e in missing[layer]}
+        order = sorted(hot, key=lambda e: (-hot[e], e))
+        host.admit([layer * EXPERTS + e for e in order], [hot[e] for e in order])
     host.commit()
 
 

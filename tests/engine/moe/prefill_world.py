@@ -22,7 +22,7 @@ class Slots:
     """A residency: slots in device memory, `admit` takes free ones, then the coldest allowed."""
 
     def __init__(self, device, pool, records: Sequence[int], num_slots: int) -> None:
-        self.pool, self.offers = pool, []
+        self.pool, self.offers, self.credits = pool, [], []
         self.memory = torch.zeros(num_slots, pool.layout.record_bytes, dtype=torch.uint8)
         self.memory = self.memory.to(device.torch_device)
         self.owner: dict[int, int] = {}
@@ -42,6 +42,9 @@ class Slots:
 
     def slot(self, slot: int) -> torch.Tensor:
         return self.memory[slot]
+
+    def credit(self, moe_layer, uses, num_tokens) -> None:
+        self.credits.append((moe_layer, uses.tolist(), num_tokens))
 
     def admit(self, records: Sequence[int], hotness: Sequence[float]) -> Mapping[int, int]:
         self.offers.append((tuple(records), tuple(hotness)))
@@ -119,6 +122,9 @@ class _OrderedStream:
         self._settle(event)
         return event
 
+    def copy_all(self, pairs, after=None):
+        return [self.copy(dst, src, after) for dst, src in pairs][-1]
+
     def _settle(self, event) -> None:
         """A queue is in order: waiting for a copy waits for the ones before it."""
         run, device, before = event._run, self._device, list(self._keep)
@@ -185,10 +191,10 @@ class PrefillWorld:
         self.prefill.start(hidden.shape[0], TOP_K, last_chunk)
         return [self.add(layer, hidden, routing) for layer, routing in enumerate(routings)]
 
-    def add(self, layer, hidden, routing, out=None):
+    def add(self, layer, hidden, routing, out=None, counted=None):
         """Run one layer; returns `out`, zeros at first, with its output added."""
         out = torch.zeros_like(hidden) if out is None else out
-        self.prefill.add(layer, kept(hidden), routing, out)
+        self.prefill.add(layer, kept(hidden), routing, out, counted)
         return out
 
 

@@ -7,13 +7,14 @@ from typing import Literal
 import pytest
 import torch
 
-from engine.moe import device_experts, device_prefill
+from engine.moe import device_prefill
 from engine.moe.arena import ExpertArena
 from engine.moe.device_experts import DeviceExperts, DeviceParts
 from engine.moe.device_planner import PrefillRates
 from engine.moe.device_prefill import DevicePrefill, PrefillOptions
 from engine.moe.device_residency import DeviceResidency
 from engine.moe.pool import ExpertPool
+from engine.moe.prompt_routes import RouteCounter
 from engine.moe.router import Routing, kept
 from engine.protocol.messages import MissPolicy
 from kernels.cuda.dense import StepReport
@@ -177,7 +178,7 @@ def test_prompt_when_every_expert_finds_a_slot_then_no_layer_waits_for_its_route
     def noting(name: str, function: Callable[..., object]) -> Callable[..., object]:
         return lambda *given: (read.append(name), function(*given))[1]
 
-    monkeypatch.setattr(device_experts, "prompt_uses", noting("uses", device_experts.prompt_uses))
+    monkeypatch.setattr(RouteCounter, "count", noting("uses", RouteCounter.count))
     monkeypatch.setattr(device_prefill, "hotness", noting("heat", device_prefill.hotness))
     device = FakeDevice()
     parts = parts_on(device, Threads(), slots)

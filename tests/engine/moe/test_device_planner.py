@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from engine.moe.device_planner import (
     BRIDGE_BYTES,
+    GROUP_BYTES,
     MAX_GROUPS,
+    Group,
     PrefillRates,
+    Run,
     coalesce,
     demand_seconds,
     hotness,
@@ -39,15 +42,16 @@ def passes(draw):
 def test_coalesce_covers_what_is_wanted_and_bridges_short_gaps_only(experts, record_bytes):
     """Runs are ascending and apart, begin and end with a wanted expert, gaps stay below a copy."""
     runs = coalesce(experts, record_bytes)
-    covered = [first + i for first, count in runs for i in range(count)]
+    covered = [run.first + i for run in runs for i in range(run.count)]
     assert covered == sorted(set(covered))
     assert set(experts) <= set(covered)
-    for (first, count), (follower, _) in itertools.pairwise(runs):
-        assert (follower - first - count) * record_bytes > BRIDGE_BYTES
-    for first, count in runs:
-        inside = [e for e in experts if first <= e < first + count]
-        assert inside[0] == first
-        assert inside[-1] == first + count - 1
+    for run, follower in itertools.pairwise(runs):
+        assert (follower.first - run.first - run.count) * record_bytes > BRIDGE_BYTES
+        assert follower.place == run.place + run.count
+    for run in runs:
+        inside = [e for e in experts if run.first <= e < run.first + run.count]
+        assert inside[0] == run.first
+        assert inside[-1] == run.first + run.count - 1
         assert all(
             (b - a - 1) * record_bytes <= BRIDGE_BYTES for a, b in itertools.pairwise(inside)
         )
@@ -55,8 +59,13 @@ def test_coalesce_covers_what_is_wanted_and_bridges_short_gaps_only(experts, rec
 
 def test_coalesce_of_large_records_copies_nothing_else():
     """An expert of Qwen3-30B in bf16 has 9 MiB: no gap is worth a copy."""
-    assert coalesce([0, 1, 3, 4, 7], 9_437_184) == ((0, 2), (3, 2), (7, 1))
-    assert coalesce([0, 1, 3, 4, 7], 100_000) == ((0, 8),)
+    assert coalesce([0, 1, 3, 4, 7], 9_437_184, 20) == (
+        Run(0, 2, 20),
+        Run(3, 2, 22),
+        Run(7, 1, 24),
+    )
+    assert coalesce([0, 1, 3, 4, 7], 100_000) == (Run(0, 8, 0),)
+    assert coalesce([], 100_000) == ()
 
 
 @settings(deadline=None)
@@ -98,7 +107,7 @@ def test_layer_that_fits_lies_in_the_ring_as_a_whole(case):
     for layer in range(len(missing)):
         mine = [i for i, g in enumerate(groups) if g.layer == layer]
         spans = sum(len(used(groups[i])) for i in mine)
-        if mine and sum(c for _, c in coalesce(missing[layer], record_bytes)) <= ring:
+        if mine and sum(r.count for r in coalesce(missing[layer], record_bytes)) <= ring:
             assert len(mine) <= MAX_GROUPS
             assert spans <= ring
             assert all(groups[i].after <= mine[0] for i in mine)
@@ -123,6 +132,25 @@ def test_small_ring_passes_halves():
     assert [g.after for g in groups] == [0, 0, 1, 2]
     with pytest.raises(ValueError, match="ring"):
         plan_groups([[0]], 4096, 1)
+
+
+def test_group_begins_and_ends_with_an_expert_that_is_missing():
+    """A gap that would be copied along inside a group is left out where the layer is cut."""
+    plan = plan_groups([[0, 2, 4, 6], [1]], BRIDGE_BYTES, 6, first_layer=5)
+    assert plan == (
+        Group(5, (0, 2), (0, 2), (Run(0, 3, 0),), 0),
+        Group(5, (4, 6), (3, 5), (Run(4, 3, 3),), 0),
+        Group(6, (1,), (0,), (Run(1, 1, 0),), 1),
+    )
+    assert plan_groups([[], [3], []], BRIDGE_BYTES, 2) == (
+        Group(1, (3,), (0,), (Run(3, 1, 0),), 0),
+    )
+    assert plan_groups([[3, 7]] * 2, GROUP_BYTES, 5)[2:] == (
+        Group(1, (3,), (2,), (Run(3, 1, 2),), 0),
+        Group(1, (7,), (3,), (Run(7, 1, 3),), 0),
+    )
+    groups = plan_groups([[0], [0, 1, 2, 3]], GROUP_BYTES, 4)  # the second is as large as the ring
+    assert [(g.places, g.after) for g in groups[1:]] == [((0,), 1), ((1,), 0), ((2,), 0), ((3,), 0)]
 
 
 @settings(deadline=None)
@@ -249,3 +277,5 @@ def test_hotness_orders_by_recent_use(routes):
     assert values == sorted(values, reverse=True)
     assert hotness([[1], [2]]) == {2: 1.0, 1: 0.5 ** (1 / 16)}
     assert list(hotness([[1, 2], [3]])) == [3, 1, 2]
+    assert list(hotness([[2, 7], [5, 7], [9, 4]])) == [7, 4, 9, 5, 2]
+    assert all(heat[a] > heat[b] or a < b for a, b in itertools.pairwise(heat))

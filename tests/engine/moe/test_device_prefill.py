@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from engine.moe import device_planner
 from engine.moe.device_planner import plan_groups
 from engine.moe.device_prefill import PrefillOptions
+from engine.moe.prompt_routes import prompt_uses
 from engine.protocol.errors import BudgetError
+from kernels.device.cpu import CpuDevice
 from kernels.device.fake import FakeDevice
 from kernels.device.registry import open_device
 from tests.engine.moe.prefill_world import OrderedDevice, PrefillWorld, chunk_of
-from tests.engine.moe.world import EXPERTS, LAYERS, LAYOUT, RECORDS, oracle
+from tests.engine.moe.world import EXPERTS, LAYERS, LAYOUT, RECORDS, TOP_K, oracle
 
 TWO_LAYERS = 2 * EXPERTS
 
@@ -258,6 +260,29 @@ def test_inputs_may_be_made_from_the_stream_that_is_added_to(tile):
     torch.testing.assert_close(stream, hidden + alone)
     assert [end for _, end in asked[:-1]] == [begin for begin, _ in asked[1:]]
     assert (asked[0][0], asked[-1][1]) == (0, 19)
+
+
+@pytest.mark.parametrize("resident", [(0, 5), range(RECORDS)])
+@pytest.mark.parametrize("loading", ["stream", "demand"])
+@pytest.mark.parametrize("tile", [4, 100])
+def test_counts_are_waited_for_once_compute_is_queued(loading, resident, tile):
+    """Else the device would idle between a router and its experts. Short turns need them before."""
+    (hidden, routings), reads = chunk_of(19), []
+    routes = prompt_uses(routings[0].ids, EXPERTS, CpuDevice())
+
+    class Waited:
+        def read(self):
+            reads.append(len(world.kernel.chunks))
+            return routes
+
+    with PrefillWorld(resident, loading=loading, tile_tokens=tile) as world:
+        world.prefill.start(19, TOP_K)
+        for layer, routing in enumerate(routings):
+            world.add(layer, hidden, routing, counted=Waited())
+        tiles = len(world.kernel.chunks) // LAYERS
+    is_demand = loading == "demand" and len(resident) < RECORDS
+    assert reads == [tiles * (layer + (not is_demand)) for layer in range(LAYERS)]
+    assert world.slots.credits == [(n, routes.uses.tolist(), 19) for n in range(LAYERS)]
 
 
 def test_chunk_cut_short_leaves_nothing_behind(cold):

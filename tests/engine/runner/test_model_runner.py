@@ -82,6 +82,26 @@ def test_prefill_when_chunked_then_slots_follow_the_pages(
     assert (second.context_lens, second.phase) == ((18,), "prefill")
 
 
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 40])
+@pytest.mark.parametrize("start", [0, 1, 15, 16, 31, 37])
+def test_prefill_when_it_begins_inside_a_page_then_each_token_has_its_place(
+    runner: ModelRunner, model: Arithmetic, start: int, count: int
+) -> None:
+    """Pages lie in any order, and more of them may be there than the chunk reaches."""
+    pages = (5, 2, 13, 0, 9, 1)
+    tokens = tuple(range(VOCAB - count, VOCAB))
+    runner.open_row(2, GREEDY, 0, tokens)
+    runner.launch("prefill", [work(2, tokens, start, pages=pages, sample=False)])
+    batch, places = model.batches[-1], range(start, start + count)
+    assert batch.token_ids.tolist() == [*tokens]
+    assert batch.positions.tolist() == [*places]
+    assert batch.kv_slots.tolist() == [pages[at // 16] * 16 + at % 16 for at in places]
+    assert batch.page_tables.tolist() == [[*pages]]
+    assert (batch.context_lens, batch.logit_rows) == ((start + count,), ())
+    indices = (batch.token_ids, batch.positions, batch.kv_slots, batch.page_tables)
+    assert {tensor.dtype for tensor in indices} == {torch.int64}
+
+
 def test_decode_when_no_tokens_are_given_then_the_last_ids_go_on(
     runner: ModelRunner, model: Arithmetic
 ) -> None:
@@ -97,7 +117,9 @@ def test_decode_when_no_tokens_are_given_then_the_last_ids_go_on(
     assert batch.token_ids.tolist() == [33, 15]
     assert batch.kv_slots.tolist() == [8 * 16 + 1, 10 * 16 + 1]
     assert batch.page_tables.tolist() == [[8, 5, 9], [10, 3, 7]]
-    assert batch.context_lens == (2, 2)
+    assert (batch.context_lens, batch.positions.tolist()) == ((2, 2), [1, 1])
+    indices = (batch.token_ids, batch.positions, batch.kv_slots, batch.page_tables)
+    assert {tensor.dtype for tensor in indices} == {torch.int64}
 
 
 def test_decode_when_waited_late_then_the_same_ids(runner: ModelRunner) -> None:
@@ -169,6 +191,8 @@ def test_wait_when_logits_are_nan_then_an_error(runner: ModelRunner, model: Arit
     [
         ("prefill", [work(0, (1,), 0), work(1, (1,), 0)]),
         ("prefill", [work(0, (), 0)]),
+        ("prefill", [work(0, (1, 2), 47)]),
+        ("prefill", [work(0, (1,), 0, pages=(16,))]),
         ("decode", [work(0, (1, 2), 0)]),
         ("decode", [work(2, (1,), 0)]),
         ("decode", [work(0, (1,), 16, pages=(3,))]),

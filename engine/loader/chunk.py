@@ -37,24 +37,22 @@ class PromptChunk:
         tile = self.tile_tokens or self.tokens
         return self.tokens * token_bytes(spec) + tile * tile_token_bytes(spec)
 
-    def passing(self, holds_layer: bool) -> "PromptChunk":
-        """Return the chunk where staging holds a whole layer, or else does not.
+    def passing_parts(self) -> "PromptChunk":
+        """Return the chunk where staging holds no whole layer: one tile of the experts at most.
 
-        Parts of a layer that give way to each other are passed once a tile of the experts: so a
-        chunk is one tile there.
+        Parts of a layer that give way to each other are passed once a tile.
         """
-        return self if holds_layer else replace(self, tokens=min(self.tokens, TILE_TOKENS))
+        return replace(self, tokens=min(self.tokens, TILE_TOKENS))
 
 
 def token_bytes(spec: ModelSpec) -> int:
     """Return what one token of a chunk takes from the first layer to the last.
 
-    Its hidden state, angles, and place; of the layer in work its keys and values side by side with
-    those of others, and its routes with what counts them.
+    Its hidden state, angles, and place; of the layer in work its routes with what counts them. The
+    keys and values of a layer, which attention reads side by side, count as context: they are those
+    of tokens before the chunk as well.
     """
-    hidden, head, top_k = spec.hidden, spec.head_dim, spec.router.top_k
-    values = hidden + 2 * head + 2 * spec.num_kv_heads * head
-    return VALUE_BYTES * values + 3 * 8 + 32 * top_k
+    return VALUE_BYTES * (spec.hidden + 2 * spec.head_dim) + 3 * 8 + 32 * spec.router.top_k
 
 
 def tile_token_bytes(spec: ModelSpec) -> int:

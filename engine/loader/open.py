@@ -27,6 +27,7 @@ from engine.loader.plan import (
     Room,
     choose_threads,
     plan_load,
+    staged_records,
     total_params,
 )
 from engine.loader.rates import measured_rates
@@ -227,17 +228,16 @@ def _plan(
     is_captured = way.captured is not None
     chunk = decide_chunk(command.chunk_tokens, spec, is_captured, device_bytes)
     cost = _cost(checkpoint, way, chunk)
-    plan = plan_load(cost, spec, room, asked, settings.max_rows)
-    passing = chunk.passing(plan.staging_records >= cost.num_experts)
-    if is_captured and passing != chunk:
-        cost = _cost(checkpoint, way, passing)
-        plan = plan_load(cost, spec, room, asked, settings.max_rows)
-    return cost, plan
+    if is_captured and staged_records(cost, spec, room, asked) < cost.num_experts:
+        cost = _cost(checkpoint, way, chunk.passing_parts())
+    return cost, plan_load(cost, spec, room, asked, settings.max_rows)
 
 
 def _cost(checkpoint: _Checkpoint, way: Way, chunk: PromptChunk) -> ModelCost:
     reader, spec = checkpoint.reader, checkpoint.spec
     token = kv_bytes_per_token(spec.num_layers, spec.num_kv_heads, spec.head_dim, way.dtype)
+    if way.captured:  # a chunk's attention reads a copy of one layer's
+        token += token // spec.num_layers
     return ModelCost(
         dense_values=reader.dense_values,
         record_bytes=reader.record_bytes,

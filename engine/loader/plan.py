@@ -25,6 +25,7 @@ FLOAT_BYTES = 4
 LEAST_GRANULE_BYTES = 2 * MIB  # what drivers map at once
 HIDDEN_COPIES = 16  # live activations of one layer, in vectors of the hidden size
 STAGING_SHARE = 0.15  # of the device; above it, staging is smaller than two layers
+LAYER_SHARE = 0.2  # up to it, staging holds one: else what is missing crosses once a tile
 # Values of one expert that keep a thread busy. Waking a thread for less costs more than it saves:
 # the built-in model (110,592) decodes at 188 tok/s with one thread, 79 with two (two Zen 5 cores,
 # 2026-11-30).
@@ -42,7 +43,7 @@ class ModelCost:
         num_experts: experts of one layer.
         chunk_tokens: prompt tokens per step.
         tile_tokens: of a chunk that attention takes at once, where steps are captured.
-        kv_token_bytes: keys and values of one token.
+        kv_token_bytes: keys and values of one token, and its share of what reads them.
         dense_bytes: dense weights as they lie on the device.
         scratch_bytes: buffers of captured steps and of a prompt's experts; 0 = steps are not
             captured, and attention of a chunk works out its scores block by block.
@@ -95,9 +96,7 @@ def plan_load(
 
     Raises: BudgetError with the sum and what would fit.
     """
-    total = asked.total_bytes or (room.asked_bytes if room.emulated else 0) or None
-    if not room.emulated:
-        total = device_total(room.device_total_bytes, room.device_free_bytes, total)
+    total = _total_bytes(room, asked)
     staging = _staging_records(cost, spec, total)
     parts = MemoryBudget(
         total_bytes=total or 0,
@@ -145,13 +144,31 @@ def _emulated_bytes(parts: MemoryBudget, cost: ModelCost, room: Room) -> int:
     return min(emulated_total(parts), max(parts.smallest_bytes, spare // MIB * MIB))
 
 
+def staged_records(cost: ModelCost, spec: ModelSpec, room: Room, asked: Budget) -> int:
+    """Return the experts that `plan_load` will let stream through; they depend on no chunk.
+
+    Raises: BudgetError if more is asked for than the device has free.
+    """
+    return _staging_records(cost, spec, _total_bytes(room, asked))
+
+
+def _total_bytes(room: Room, asked: Budget) -> int | None:
+    """Return what the engine may take; None = an emulated device that nobody gave a size."""
+    total = asked.total_bytes or (room.asked_bytes if room.emulated else 0) or None
+    if room.emulated:
+        return total
+    return device_total(room.device_total_bytes, room.device_free_bytes, total)
+
+
 def _staging_records(cost: ModelCost, spec: ModelSpec, total: int | None) -> int:
     """Experts that stream through during prefill: two layers, fewer on a small device."""
-    two_layers = 2 * cost.num_experts
+    layer = cost.num_experts
     if total is None:
-        return two_layers
+        return 2 * layer
     fit = int(total * STAGING_SHARE) // cost.record_bytes
-    return min(two_layers, max(2 * spec.router.top_k, fit))
+    if fit < layer and layer * cost.record_bytes <= total * LAYER_SHARE:
+        fit = layer
+    return min(2 * layer, max(2 * spec.router.top_k, fit))
 
 
 def _rounding_bytes(cost: ModelCost, spec: ModelSpec, staging: int, max_rows: int) -> int:

@@ -305,6 +305,7 @@ class DevicePrefill:
                         slots = self._admit(moe_layer, plan, routing, learned)
                     self._hand_over(plan, portion, slots)
             task.merge(routing.weights[begin:end], out[begin:end])
+            del task, x  # before the next tile's: the scratch is that of one
         if slots is None:
             slots = self._admit(moe_layer, plan, routing, learned)
             for portion in plan.portions:

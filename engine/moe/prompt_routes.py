@@ -94,13 +94,3 @@ class RouteCounter:
         """Give the host memory back; nothing may be on its way."""
         self._numbers = self._numbers[:0]
         self._buffer.close()
-
-
-def prompt_uses(ids: torch.Tensor, num_experts: int, device: Device) -> Routes:
-    """Return what a layer routes at once. Shapes: ids [T, K]."""
-    counter = RouteCounter(device, num_experts, ids.shape[1], 0)
-    try:
-        counter.start(len(ids))
-        return counter.count(ids).read()
-    finally:
-        counter.close()

@@ -44,6 +44,8 @@ class ContextGrowth:
     def most_tokens(self) -> int:
         """The context that one reply can get; other threads may ask."""
         now = self._division()
+        if now == self._refused_at:
+            return now.kv_tokens
         most = most_tokens(self._budget, now, self._kept(is_needed=True))
         return max(now.kv_tokens, min(most, self._budget.kv_chat_tokens))
 
@@ -67,7 +69,7 @@ class ContextGrowth:
         )
 
     def apply(self, wanted: Division) -> bool:
-        """Divide anew. Returns False, with the old sizes, if the device refuses the memory.
+        """Divide anew. Returns False, with the sizes that `divide` left, if memory is refused.
 
         Raises: what `divide` raises for other reasons.
         """

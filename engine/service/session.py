@@ -161,7 +161,12 @@ class Session:
     def _grow_to(self, wanted: Division) -> None:
         """Give slots to the context at the safe point, and tell; whole or not at all."""
         begin_s, before = time.monotonic(), self._experts.units
-        evicted = apply_division(self._kv, self._experts, wanted)
+        try:
+            evicted = apply_division(self._kv, self._experts, wanted)
+        except BaseException:
+            if self._experts.units != before:  # nor did the device give back what it had taken
+                self._grew(self._applied(begin_s, 0))
+            raise
         taken = before - wanted.expert_slots
         # Their memory is in use now: neither pressure nor its end may ask for it again.
         self._wanted_slots = max(self.model.budget.min_slots, self._wanted_slots - taken)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from engine.moe.arena import ExpertArena
 from engine.moe.device_planner import hotness
 from engine.moe.device_residency import DeviceResidency
-from engine.moe.prompt_routes import prompt_uses
 from kernels.cuda.moe_state import MissMode, MoePolicy, MoeState
 from kernels.cuda.residency import FREE, NO_SLOT, Eviction
 from kernels.device.cpu import CpuDevice
+from tests.engine.moe.routes import prompt_uses
 from tests.kernels.cuda.moe_support import SmallModel, needs_native, small_shape
 from tests.kernels.emulator import needs_emulator
 from tests.perf.replay import StepModel, main, read_conversations, replay
@@ -112,7 +112,7 @@ def read_by_host(host: DeviceResidency, routes: np.ndarray) -> None:
     missing = [np.flatnonzero(slots == NO_SLOT).tolist() for slots in host.slots()]
     for layer in range(LAYERS):
         ids = torch.from_numpy(routes[:, layer])
-        host.credit(layer, prompt_uses(ids, EXPERTS, CpuDevice()).uses, len(routes))
+        host.credit(layer, prompt_uses(ids, EXPERTS).uses, len(routes))
         heat = hotness(routes[-64:, layer].tolist())
         hot = {e: heat.get(e, 0.0) for e in missing[layer]}
         order = sorted(hot, key=lambda e: (-hot[e], e))

@@ -57,7 +57,7 @@ class Slots:
             victims = [
                 one
                 for one in self.owner
-                if one // self.pool.num_experts <= layer and self.heat.get(one, 0.0) < heat
+                if one // self.pool.num_experts == layer and self.heat.get(one, 0.0) < heat
             ]
             if free:
                 slot = min(free)

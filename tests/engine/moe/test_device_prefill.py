@@ -1,5 +1,7 @@
 """A prompt through streamed experts: right, same bits for any residency, nothing overwritten."""
 
+import weakref
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,12 +10,11 @@ from hypothesis import strategies as st
 from engine.moe import device_planner
 from engine.moe.device_planner import plan_groups
 from engine.moe.device_prefill import PrefillOptions
-from engine.moe.prompt_routes import prompt_uses
 from engine.protocol.errors import BudgetError
-from kernels.device.cpu import CpuDevice
 from kernels.device.fake import FakeDevice
 from kernels.device.registry import open_device
 from tests.engine.moe.prefill_world import OrderedDevice, PrefillWorld, chunk_of
+from tests.engine.moe.routes import prompt_uses
 from tests.engine.moe.world import EXPERTS, LAYERS, LAYOUT, RECORDS, TOP_K, oracle
 
 TWO_LAYERS = 2 * EXPERTS
@@ -268,7 +269,7 @@ def test_inputs_may_be_made_from_the_stream_that_is_added_to(tile):
 def test_counts_are_waited_for_once_compute_is_queued(loading, resident, tile):
     """Else the device would idle between a router and its experts. Short turns need them before."""
     (hidden, routings), reads = chunk_of(19), []
-    routes = prompt_uses(routings[0].ids, EXPERTS, CpuDevice())
+    routes = prompt_uses(routings[0].ids, EXPERTS)
 
     class Waited:
         def read(self):
@@ -283,6 +284,29 @@ def test_counts_are_waited_for_once_compute_is_queued(loading, resident, tile):
     is_demand = loading == "demand" and len(resident) < RECORDS
     assert reads == [tiles * (layer + (not is_demand)) for layer in range(LAYERS)]
     assert world.slots.credits == [(n, routes.uses.tolist(), 19) for n in range(LAYERS)]
+
+
+def test_chunk_in_tiles_holds_the_scratch_of_one(monkeypatch):
+    """What a tile takes is planned for once: its task is gone before the next one begins."""
+    alive = []
+
+    class Task:
+        def compute(self, first, last):
+            pass
+
+        def merge(self, weights, out):
+            pass
+
+    def begin(*_):
+        assert not any(task() for task in alive)
+        task = Task()
+        alive.append(weakref.ref(task))
+        return task
+
+    with PrefillWorld(tile_tokens=4) as world:
+        monkeypatch.setattr(world.kernel, "begin", begin)
+        world.run(chunk_of(19))
+    assert len(alive) == 5 * LAYERS
 
 
 def test_chunk_cut_short_leaves_nothing_behind(cold):

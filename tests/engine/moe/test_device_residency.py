@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from engine.moe.arena import ExpertArena
 from engine.moe.device_residency import DeviceResidency
-from engine.moe.prompt_routes import prompt_uses
 from kernels.cuda.moe_state import MoeState
 from kernels.cuda.residency import FREE, NO_SLOT
 from kernels.cuda.shape import DecodeShape
 from kernels.device.cpu import CpuDevice
 from kernels.layouts import RecordLayout
+from tests.engine.moe.routes import prompt_uses
 
 LAYERS, EXPERTS = 3, 8
 RECORDS = LAYERS * EXPERTS
@@ -199,7 +199,7 @@ def test_prompt_uses_count_late_tokens_most():
     """Two tokens a hundred apart: the earlier one's route counts about a third."""
     ids = torch.full((101, 2), 3)
     ids[0, 0], ids[100, 0] = 1, 2
-    uses = prompt_uses(ids, 5, CpuDevice()).uses
+    uses = prompt_uses(ids, 5).uses
     assert uses[0] == uses[4] == 0.0
     assert uses[2] == 1.0
     assert uses[1] == pytest.approx(0.99**100, abs=1e-3)
@@ -210,7 +210,7 @@ def test_prompt_uses_when_a_route_is_too_old_to_weigh_then_it_is_counted():
     """The first of two thousand tokens alone routes to expert 1; counts are exact."""
     ids = torch.full((2000, 2), 3)
     ids[0, 0] = 1
-    uses = prompt_uses(ids, 4, CpuDevice())
+    uses = prompt_uses(ids, 4)
     assert uses.counts.tolist() == [0, 1, 0, 3999]
     assert uses.uses[1] == 0.0
     assert uses.uses[3] == pytest.approx(2 / (1 - 0.99), rel=1e-3)

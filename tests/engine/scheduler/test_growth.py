@@ -191,6 +191,7 @@ def test_growth_refused_by_the_device_then_as_without_it_and_not_asked_again(lat
     assert world.sink.tokens["a"] == reply_of(range(50), 15)
     assert len(world.divisions) == 1
     assert world.division == Division(64, 100)
+    assert world.growth.most_tokens == 64  # nor is more promised to whoever asks
     world.bench.submit("b", range(100), 5)
     world.bench.run()
     assert (world.sink.ends["b"], len(world.divisions)) == (ERROR, 2)

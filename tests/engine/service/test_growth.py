@@ -7,7 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from engine.memory.budget import Division
 from engine.memory.pressure import Pressure, PressureRules
+from engine.protocol.errors import BudgetError
 from engine.protocol.messages import (
     Budget,
     CacheMap,
@@ -151,6 +153,26 @@ def test_pressure_that_ends_after_a_growth_then_the_slots_are_not_grown_back():
         session.step()
     assert [event.taken_slots for event in told] == [16]
     assert session.division.expert_slots == 16
+
+
+def test_growth_that_can_neither_be_made_nor_undone_then_the_sizes_left_are_told(monkeypatch):
+    """Another program took what the experts had given: the window must show what there is."""
+    model, told = _model(new_gate(), BUDGET, 0), []
+    replies = Replies([].append)
+    session = Session(model, EngineSettings(home=DataRoot(".")), replies, [].append, told.append)
+    before = session.division
+
+    def half_done(kv, experts, wanted):
+        experts.resize(wanted.expert_slots)
+        raise BudgetError("No room.")
+
+    monkeypatch.setattr("engine.service.session.apply_division", half_done)
+    wanted = Division(before.kv_tokens + 16, before.expert_slots - 1)
+    with pytest.raises(BudgetError):
+        session._grow_to(wanted)
+    assert [(e.kv_tokens, e.expert_slots) for e in told] == [
+        (before.kv_tokens, wanted.expert_slots)
+    ]
 
 
 # --- with a model -------------------------------------------------------------------------------

@@ -17,7 +17,14 @@ from app.views.profiler import ProfilerView
 from engine.protocol import messages as m
 from engine.protocol.errors import ErrorCode
 from tests.app.first_run.stubs import StubReader
-from tests.app.performance.stubs import EMPTY, StubClient, cache_map, profile_bytes, stats
+from tests.app.performance.stubs import (
+    EMPTY,
+    StubClient,
+    big_status,
+    cache_map,
+    profile_bytes,
+    stats,
+)
 from tests.app.profiler.stubs import StubJobs
 from tests.app.scenes.stage import SMALL, Scene, Stage
 from tests.app.walk import settle
@@ -115,6 +122,28 @@ def refused(memory: Memory) -> None:
 def applied(memory: Memory) -> None:
     waits(memory)
     memory.engine.answer()
+
+
+def grown(memory: Memory) -> None:
+    """A chat needed more context than there was."""
+    busy(memory)
+    pools = {pool.name: pool for pool in memory.engine.last_status.devices[0].pools}
+    kv, experts, taken = pools["kv"], pools["experts"], 160
+    kv_tokens = kv.units + taken * experts.unit_bytes // kv.unit_bytes // 16 * 16
+    slots = experts.units - taken
+    memory.engine.resize_applied.emit(
+        m.ResizeApplied(
+            id="",
+            kv_tokens=kv_tokens,
+            expert_slots=slots,
+            kv_bytes=0,
+            expert_bytes=0,
+            pause_ms=21.0,
+            taken_slots=taken,
+        )
+    )
+    memory.engine.tell_status(big_status(kv_tokens, slots))
+    memory.reply(4)
 
 
 def yielded(memory: Memory) -> None:
@@ -232,6 +261,7 @@ MEMORY = (
     Scene("performance-waits", of(waits)),
     Scene("performance-refused", of(refused)),
     Scene("performance-applied", of(applied)),
+    Scene("performance-grown", of(grown)),
     Scene("performance-yielded", of(yielded)),
     Scene("performance-yielded-by-hand", of(by_hand)),
     Scene("performance-yield-off", of(switched_off)),

@@ -15,7 +15,7 @@ from tests.perf.tables import median, report
 
 COLUMNS = (
     "share", "slots", "turn", "tokens", "reused", "ttft s", "min", "max", "engine s", "tok/s",
-    "limit s", "times limit", "right",
+    "limit s", "of limit", "right",
 )  # fmt: skip
 REPLY_TOKENS = 2  # the first ends the measurement, the second proves the cache
 PREFIX_REPLY_TOKENS = 8
@@ -114,7 +114,7 @@ def _row(turn: str, bench: Served, share: float, replies: list[Reply]) -> dict[s
         "engine s": median([one.trace.ttft_s for one in done]),
         "tok/s": (tokens - reused) / middle if middle else 0.0,
         "limit s": limit_s or None,
-        "times limit": middle / limit_s if limit_s else None,
+        "of limit": limit_s / middle if limit_s and middle else None,
     }
 
 

@@ -1,7 +1,8 @@
 """Resizing the expert cache while a reply runs: `dev.py bench resize`.
 
 Grows and shrinks by a share of the pool in the middle of one reply; prints the pauses as the engine
-times them, the longest gap between two pieces of text, and whether the reply stayed the same.
+times them, the longest gap between two pieces of text, and whether the reply stayed the same. No
+limit stands beside them: hardly a byte moves, the time is the driver's for mapping memory.
 """
 
 import argparse

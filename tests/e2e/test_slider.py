@@ -112,3 +112,17 @@ def test_slider_dragged_during_a_reply_then_applied_and_the_text_is_identical(
     record_property("release to applied, middle ms", round(sorted(waits)[3]))
     record_property("release to applied, most ms", round(max(waits)))
     record_property("pause of the engine, most ms", round(max(pauses), 1))
+
+
+def test_reply_that_outgrows_the_context_then_the_bar_follows_and_the_text_is_identical(page):
+    """The experts give what the context lacks, the window says why, and nothing is cut."""
+    alone = page.finish(page.ask())
+    page.client.resize(kv_tokens=256, expert_slots=64)
+    page.wait(lambda: page.vm.applied.kv_tokens == 256)
+    small = page.vm.applied
+    assert page.finish(page.ask()) == alone
+    page.wait(lambda: page.vm.applied.kv_tokens > 256)
+    grown = page.vm.applied
+    assert grown.expert_slots < small.expert_slots == 64
+    assert grown.kv_bytes + grown.expert_bytes <= small.kv_bytes + small.expert_bytes
+    assert page.view.split.note.words.text().startswith("A chat needed more context")

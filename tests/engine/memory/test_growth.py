@@ -6,19 +6,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.memory.budget import GIB, MIB, Bounds, Division, MemoryBudget, up_to_page
+from engine.memory.budget import GIB, Bounds, Division, MemoryBudget, up_to_page
 from engine.memory.growth import grown, kept_slots, most_tokens
+from tests.engine.memory.test_budget import BIG
 
-BIG = MemoryBudget(
-    total_bytes=24 * GIB,
-    weights_bytes=3 * GIB,
-    runtime_bytes=GIB,
-    kv_token_bytes=80 * 1024,
-    record_bytes=6 * MIB,
-    num_records=40 * 256,
-    min_slots=8,
-    context_tokens=262_144,
-)
 NOW = Division(8192, 2000)
 
 

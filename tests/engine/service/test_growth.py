@@ -1,7 +1,5 @@
 """Through the service: a context that grows is told like any resize, and changes no id."""
 
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -32,7 +30,6 @@ from engine.protocol.messages import (
 from engine.protocol.places import DataRoot
 from engine.scheduler.request import Request
 from engine.scheduler.tally import Timing
-from engine.service import EngineService
 from engine.service.replies import Replies
 from engine.service.session import Session
 from engine.settings import EngineSettings
@@ -40,14 +37,13 @@ from kernels.device.fake import FakeDevice
 from tests.engine.scheduler.doubles import reply_of
 from tests.engine.service.doubles import (
     BUDGET,
-    Client,
     _model,
     ends,
     generate,
     new_gate,
     service_thread,
 )
-from tests.support.checkpoints import convert_checkpoint, write_checkpoint
+from tests.engine.service.real import real_service, small_model
 
 LONG = "x" * 600
 
@@ -180,26 +176,12 @@ def test_growth_that_can_neither_be_made_nor_undone_then_the_sizes_left_are_told
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two layers of five experts; 512 tokens of context, a token a byte."""
-    place = tmp_path_factory.mktemp("small")
-    return convert_checkpoint(write_checkpoint(place / "source"), place / "model")
+    return small_model(tmp_path_factory.mktemp("small"))
 
 
-@contextmanager
 def service(home):
-    """A service without doubles, on its thread."""
-    client = Client(None)
-    client.service = EngineService(
-        client.emit, EngineSettings(home=home, threads=1, reuse=False), devices=lambda: ()
-    )
-    thread = threading.Thread(target=client.service.run)
-    thread.start()
-    try:
-        yield client
-    finally:
-        client.service.stop()
-        thread.join(20)
-        assert not thread.is_alive()
+    """Every prompt is read as a whole."""
+    return real_service(EngineSettings(home=home, threads=1, reuse=False))
 
 
 def ask(client, name, text, max_tokens):

@@ -1,6 +1,5 @@
 """Through the service: a second turn reuses the first one, and only where that is right."""
 
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -23,9 +22,9 @@ from engine.protocol.messages import (
     Unload,
     Unloaded,
 )
-from engine.service import EngineService
 from engine.settings import EngineSettings
-from tests.engine.service.doubles import Client, generate, new_gate, service_thread
+from tests.engine.service.doubles import generate, new_gate, service_thread
+from tests.engine.service.real import real_service
 
 TEXT = "a conversation of more than two pages " * 3
 QUESTIONS = ("Tell me a story about a fox and a bear who live in a forest.", "And then?", "Why?")
@@ -91,19 +90,10 @@ def test_kept_pages_are_free_in_the_status_and_give_way_to_a_resize(tmp_path):
 @contextmanager
 def builtin(home, reuse):
     """The built-in model in a service on its thread."""
-    client = Client(None)
-    settings = EngineSettings(home=home, threads=1, reuse=reuse)
-    client.service = EngineService(client.emit, settings, devices=lambda: ())
-    thread = threading.Thread(target=client.service.run)
-    thread.start()
-    try:
+    with real_service(EngineSettings(home=home, threads=1, reuse=reuse)) as client:
         client.send(Load(id="l", model="builtin"))
         client.wait(Loaded)
         yield client
-    finally:
-        client.service.stop()
-        thread.join(20)
-        assert not thread.is_alive()
 
 
 def converse(client):

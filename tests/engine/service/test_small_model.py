@@ -1,8 +1,5 @@
 """The service with a real model of a few hundred KB: least memory, and many turns."""
 
-import threading
-from contextlib import contextmanager
-
 import psutil
 import pytest
 
@@ -22,10 +19,8 @@ from engine.protocol.messages import (
     TokenDelta,
 )
 from engine.protocol.places import DataRoot
-from engine.service import EngineService
 from engine.settings import EngineSettings
-from tests.engine.service.doubles import Client
-from tests.support.checkpoints import convert_checkpoint, write_checkpoint
+from tests.engine.service.real import real_service, small_model
 
 TURNS = 100
 MIB = 1 << 20
@@ -33,26 +28,11 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two layers of five experts; 512 tokens of context, a token a byte."""
-    place = tmp_path_factory.mktemp("small")
-    return convert_checkpoint(write_checkpoint(place / "source"), place / "model")
+    return small_model(tmp_path_factory.mktemp("small"))
 
 
-@contextmanager
 def service(tmp_path):
-    """A service without doubles, on its thread."""
-    client = Client(None)
-    client.service = EngineService(
-        client.emit, EngineSettings(home=DataRoot(tmp_path), threads=1), devices=lambda: ()
-    )
-    thread = threading.Thread(target=client.service.run)
-    thread.start()
-    try:
-        yield client
-    finally:
-        client.service.stop()
-        thread.join(20)
-        assert not thread.is_alive()
+    return real_service(EngineSettings(home=DataRoot(tmp_path), threads=1))
 
 
 def ask(client, name, *turns):
